@@ -11,7 +11,7 @@ use crate::{
     System,
     bytes::{put, text, u16_at, u32_at},
     layout::{
-        self, IFNAMSIZ, IN6_IFF_NODAD, ND6_INFINITE_LIFETIME, SIOCDIFADDR, SIOCDIFADDR_IN6,
+        self, IFF_UP, IFNAMSIZ, IN6_IFF_NODAD, ND6_INFINITE_LIFETIME, SIOCDIFADDR, SIOCDIFADDR_IN6,
         SIOCGIFFLAGS, SIOCGIFMTU, SIOCIFCREATE2, SIOCIFDESTROY, SIOCSIFFLAGS, SIOCSIFMTU,
         SIOCSIFNAME,
     },
@@ -22,18 +22,39 @@ use crate::{
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[must_use]
 pub struct IoctlRequest {
-    /// The request's number, an `unsigned long`.
-    pub number: u64,
-    /// The argument, exactly as many bytes as the number says. The kernel may write into it.
-    pub argument: Vec<u8>,
+    number: u64,
+    argument: Vec<u8>,
 }
 
+/// Bits of a request's number with the length of its argument (`IOCPARM_MASK` in `sys/ioccom.h`), above
+/// the 16 bits of the command.
+const LENGTH: u32 = 0x1fff;
+
 impl IoctlRequest {
-    pub(crate) fn new(number: u32, argument: Vec<u8>) -> Self {
+    pub(crate) fn new(number: u32, mut argument: Vec<u8>) -> Self {
+        // The kernel reads and writes as many bytes as the number says.
+        argument.resize((number >> 16 & LENGTH) as usize, 0);
         Self {
             number: number.into(),
             argument,
         }
+    }
+
+    /// Returns the request's number, an `unsigned long`.
+    #[must_use]
+    pub const fn number(&self) -> u64 {
+        self.number
+    }
+
+    /// Returns the argument, which has exactly as many bytes as the number says.
+    #[must_use]
+    pub fn argument(&self) -> &[u8] {
+        &self.argument
+    }
+
+    /// Returns the argument, into which the kernel may write.
+    pub fn argument_mut(&mut self) -> &mut [u8] {
+        &mut self.argument
     }
 
     /// Returns the interface's name at the beginning of an argument.
@@ -206,6 +227,12 @@ fn ifreq(system: System, name: &InterfaceName, value: &[u8]) -> Vec<u8> {
     put(&mut bytes, fields.name, name.0.as_bytes());
     put(&mut bytes, fields.value, value);
     bytes
+}
+
+/// Returns true if the flags are those of an interface that is administratively up.
+#[must_use]
+pub const fn is_up(flags: u32) -> bool {
+    flags & IFF_UP != 0
 }
 
 #[cfg(test)]

@@ -37,7 +37,7 @@ pub fn find() -> IoctlRequest {
 /// Returns the number in the answer to [`find`].
 #[must_use]
 pub fn id(answer: &IoctlRequest) -> Option<u32> {
-    u32_at(&answer.argument, CONTROL_INFO.id)
+    u32_at(answer.argument(), CONTROL_INFO.id)
 }
 
 /// Returns the address of a utun device, to which a program connects to create it. `id` is the
@@ -65,10 +65,10 @@ mod tests {
     #[test]
     fn the_request_contains_utuns_name() {
         let mut request = find();
-        assert_eq!(request.number, 0xc064_4e03);
-        assert_eq!(request.argument.len(), 100);
-        assert_eq!(request.argument[4..31], *b"com.apple.net.utun_control\0");
-        request.argument[..4].copy_from_slice(&[7, 0, 0, 0]);
+        assert_eq!(request.number(), 0xc064_4e03);
+        assert_eq!(request.argument().len(), 100);
+        assert_eq!(request.argument()[4..31], *b"com.apple.net.utun_control\0");
+        request.argument_mut()[..4].copy_from_slice(&[7, 0, 0, 0]);
         assert_eq!(id(&request), Some(7));
     }
 

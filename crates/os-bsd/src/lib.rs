@@ -1,7 +1,10 @@
-//! Messages and structures that the kernels of FreeBSD and macOS exchange with programs, as bytes.
+//! Messages and structures that the kernels of FreeBSD and macOS exchange with programs, as bytes, and
+//! on these systems the calls that do so.
 //!
-//! The crate makes no system calls. Both systems' layouts exist on every system, and so their tests
-//! run on Linux. Functions take a [`System`] where the two differ.
+//! Both systems' layouts exist on every system, and so their tests run on Linux. Functions take a
+//! [`System`] where the two differ. The calls are `tun::Tun`, `udp`, `routing::RoutingSocket`,
+//! `ioctl` and `directory_watch`. They are compiled and linked in the tests, and have
+//! run nowhere yet.
 //!
 //! [`routing`] encodes and decodes messages of routing sockets and the tables that `sysctl` returns.
 //! [`interface`] has `ioctl` requests about interfaces, [`tun`] the requests and packet headers of
@@ -12,9 +15,11 @@
 //! Numbers are little-endian and addresses have 64 bits: all layouts are those of x86-64 and
 //! AArch64, which are equal.
 
-#![forbid(unsafe_code)]
+#![deny(unsafe_code)]
 
 pub mod device_name;
+#[cfg(any(target_os = "freebsd", target_os = "macos"))]
+pub mod directory_watch;
 pub mod interface;
 pub mod kernel_control;
 pub mod layout;
@@ -22,8 +27,14 @@ pub mod routing;
 pub mod socket_address;
 pub mod socket_option;
 pub mod tun;
+#[cfg(any(target_os = "freebsd", target_os = "macos"))]
+pub mod udp;
 
 mod bytes;
+#[cfg(any(target_os = "freebsd", target_os = "macos"))]
+pub mod ioctl;
 mod system;
+#[cfg(any(target_os = "freebsd", target_os = "macos"))]
+mod wait;
 
 pub use system::System;

@@ -11,8 +11,12 @@
 
 mod decode;
 mod encode;
+#[cfg(any(target_os = "freebsd", target_os = "macos"))]
+mod socket;
 mod table;
 
+#[cfg(any(target_os = "freebsd", target_os = "macos"))]
+pub use self::socket::{Change, RoutingSocket, read_listing};
 pub use self::{
     decode::{DecodeError, Messages, messages},
     encode::{EncodeError, encode, encode_lookup},

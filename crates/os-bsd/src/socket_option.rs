@@ -4,7 +4,7 @@ use crate::{
     System,
     layout::{
         self, IP_BOUND_IF, IP_RECVDSTADDR, IPPROTO_IP, IPPROTO_IPV6, IPV6_BOUND_IF, IPV6_PKTINFO,
-        SO_SETFIB, SOL_SOCKET, SYSPROTO_CONTROL, UTUN_OPT_IFNAME,
+        SO_SETFIB, SO_USER_COOKIE, SOL_SOCKET, SYSPROTO_CONTROL, UTUN_OPT_IFNAME,
     },
 };
 
@@ -29,6 +29,9 @@ impl SocketOption {
 /// The routing table of a socket, an `int` (`SO_SETFIB`, FreeBSD). For a socket of IP, lookups use
 /// this table. For a routing socket, requests are about it.
 pub const SET_FIB: SocketOption = SocketOption::new(SOL_SOCKET, SO_SETFIB);
+
+/// A number that firewalls match, an `int` (`SO_USER_COOKIE`, FreeBSD).
+pub const USER_COOKIE: SocketOption = SocketOption::new(SOL_SOCKET, SO_USER_COOKIE);
 
 /// The index of the interface through which a socket sends and receives IPv4, an `int`
 /// (`IP_BOUND_IF`, macOS).
@@ -55,3 +58,39 @@ pub const fn receive_packet_info_v6(system: System) -> SocketOption {
     let number = layout::of(system).numbers.receive_packet_info_in6;
     SocketOption::new(IPPROTO_IPV6, number)
 }
+
+#[cfg(any(target_os = "freebsd", target_os = "macos"))]
+mod live {
+    #![allow(unsafe_code)]
+
+    use std::{
+        ffi::c_int,
+        io,
+        os::fd::{AsRawFd as _, BorrowedFd},
+    };
+
+    use super::SocketOption;
+
+    /// Sets an option whose value is an `int`.
+    pub(crate) fn set(fd: BorrowedFd<'_>, option: SocketOption, value: u32) -> io::Result<()> {
+        let value = value.cast_signed();
+        // SAFETY: the kernel reads an `int` of the length given. The descriptor is open while
+        // borrowed.
+        let done = unsafe {
+            libc::setsockopt(
+                fd.as_raw_fd(),
+                option.level,
+                option.name,
+                (&raw const value).cast(),
+                size_of::<c_int>() as _,
+            )
+        };
+        match done {
+            -1 => Err(io::Error::last_os_error()),
+            _ => Ok(()),
+        }
+    }
+}
+
+#[cfg(any(target_os = "freebsd", target_os = "macos"))]
+pub(crate) use live::set;

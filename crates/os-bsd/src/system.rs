@@ -14,6 +14,14 @@ pub enum System {
 impl System {
     /// Both systems.
     pub const ALL: [Self; 2] = [Self::FreeBsd, Self::MacOs];
+
+    /// The system that this program is for.
+    #[cfg(target_os = "freebsd")]
+    pub const HERE: Self = Self::FreeBsd;
+
+    /// The system that this program is for.
+    #[cfg(target_os = "macos")]
+    pub const HERE: Self = Self::MacOs;
 }
 
 impl fmt::Display for System {

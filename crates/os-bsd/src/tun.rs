@@ -1,5 +1,11 @@
 //! TUN devices: FreeBSD's requests on `/dev/tun`, and the header in front of every packet.
 
+#[cfg(any(target_os = "freebsd", target_os = "macos"))]
+mod device;
+
+#[cfg(any(target_os = "freebsd", target_os = "macos"))]
+pub use self::device::{OpenError, Tun};
+
 use taupe_packet::ip::Family;
 
 use crate::{
@@ -144,7 +150,7 @@ mod tests {
             (get_name(), 0x4020_745d, 32),
         ];
         for (request, number, size) in requests {
-            assert_eq!((request.number, request.argument.len()), (number, size));
+            assert_eq!((request.number(), request.argument().len()), (number, size));
         }
     }
 }

@@ -1,9 +1,14 @@
-//! The command on systems other than Linux and Windows.
+//! The command on FreeBSD and macOS.
+
+mod background;
+mod device;
+mod network;
 
 use crate::command_line::ABOUT;
 use crate::command_line::groups::grouped;
 use crate::portable::{self, PortableCommand, after_help};
-use clap::{CommandFactory as _, Parser};
+use clap::{Args, CommandFactory as _, Parser, Subcommand};
+use std::ffi::OsString;
 use std::process::ExitCode;
 
 /// Userspace WireGuard.
@@ -11,7 +16,48 @@ use std::process::ExitCode;
 #[command(name = "taupe", version, about = ABOUT, after_long_help = after_help())]
 struct Taupe {
     #[command(subcommand)]
-    command: PortableCommand,
+    command: Command,
+}
+
+#[derive(Subcommand)]
+enum Command {
+    /// Run a device, for `wg` and `wg-quick`
+    #[command(after_long_help = DEVICE)]
+    Device(DeviceArguments),
+    #[command(flatten)]
+    Portable(PortableCommand),
+}
+
+const DEVICE: &str = "\
+Environment:
+  LOG_LEVEL              silent, error, warn (default), info, verbose or debug,
+                         trace. The log goes to standard error; a background
+                         process logs only if it is set.
+  WG_PROCESS_FOREGROUND  1 is the same as -f.
+  WG_TUN_NAME_FILE       File to which the interface's name is written.
+
+Exit status:
+  0  In the background: the interface exists, and its configuration socket
+     answers. With -f: SIGTERM or SIGINT ended it, or its interface or socket
+     was removed.
+  1  It could not start, or could not continue; standard error says why.
+  2  Wrong usage; nothing was done.
+
+Examples:
+  sudo taupe device wg0                                        (FreeBSD)
+  sudo taupe device utun                                       (macOS)
+  sudo WG_QUICK_USERSPACE_IMPLEMENTATION=taupe wg-quick up wg0";
+
+#[derive(Args)]
+struct DeviceArguments {
+    /// Interface to create; on macOS utun, or utun and a number
+    #[arg(value_name = "IFACE")]
+    interface: String,
+    /// Stay in the foreground
+    ///
+    /// Without it, the command ends when the interface answers.
+    #[arg(short, long)]
+    foreground: bool,
 }
 
 /// Returns the definition of the command line, from which manual pages and shell completions are
@@ -24,8 +70,14 @@ pub fn command_line() -> clap::Command {
 /// Executes the command in the process's arguments and environment.
 #[must_use]
 pub fn main() -> ExitCode {
-    portable::main(<[_]>::to_vec, |taupe: Taupe, arguments| {
-        taupe.command.run(arguments)
+    portable::main(as_wg_quick_calls, |taupe: Taupe, arguments| {
+        match taupe.command {
+            Command::Device(DeviceArguments {
+                interface,
+                foreground,
+            }) => device::main(&interface, foreground),
+            Command::Portable(command) => command.run(arguments),
+        }
     })
 }
 
@@ -33,4 +85,19 @@ pub fn main() -> ExitCode {
 #[must_use]
 pub fn run() -> ExitCode {
     main()
+}
+
+/// `wg-quick` starts a userspace implementation with the name of an interface as the only argument.
+fn as_wg_quick_calls(arguments: &[OsString]) -> Vec<OsString> {
+    let mut arguments = arguments.to_vec();
+    let is_command = |word: &str| {
+        let command = Taupe::command();
+        word == "help" || word.starts_with('-') || command.find_subcommand(word).is_some()
+    };
+    if let [_, interface] = &arguments[..]
+        && !interface.to_str().is_some_and(is_command)
+    {
+        arguments.insert(1, "device".into());
+    }
+    arguments
 }

@@ -73,11 +73,11 @@ cfg_if::cfg_if! {
 
         pub use windows::{Driver, PacketFilter, command_line, main, run};
     } else {
-        mod elsewhere;
+        mod bsd;
         mod portable;
-        #[path = "system/elsewhere.rs"]
+        #[path = "system/bsd.rs"]
         mod system;
 
-        pub use elsewhere::{command_line, main, run};
+        pub use bsd::{command_line, main, run};
     }
 }

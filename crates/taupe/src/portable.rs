@@ -53,10 +53,10 @@ enum UsageError {
     /// The command line is wrong, or asks for help or the version only.
     #[error(transparent)]
     CommandLine(#[from] clap::Error),
-    /// The command exists only on Linux.
+    /// Another system has the command.
     #[error(
-        "`taupe {command}` exists only on Linux; `taupe help` lists the commands of this system, \
-         such as `taupe proxy`"
+        "there is no `taupe {command}` on this system, only on Linux; `taupe help` lists the \
+         commands of this system, such as `taupe proxy`"
     )]
     OnlyOnLinux { command: &'static str },
 }

@@ -148,20 +148,20 @@ fn short(package: &str) -> String {
     package.strip_prefix("taupe-").unwrap_or(package).to_owned()
 }
 
-/// Returns the words for a target of a manifest: `linux` for `cfg(target_os = "linux")`, and the
-/// condition as it is for the less usual ones.
+/// Returns the words for a target of a manifest: `linux` for `cfg(target_os = "linux")`, the names of
+/// several systems, and the condition as it is for the less usual ones.
 fn system(target: &str) -> String {
-    let condition = target
-        .strip_prefix("cfg(")
-        .and_then(|rest| rest.strip_suffix(')'))
-        .unwrap_or(target);
-    match condition
-        .strip_prefix("target_os = \"")
-        .and_then(|rest| rest.strip_suffix('"'))
-    {
-        Some(one) => one.to_owned(),
-        None => condition.to_owned(),
-    }
+    let inside = |text: &str, start: &str, end: &str| {
+        let rest = text.strip_prefix(start)?.strip_suffix(end)?;
+        Some(rest.to_owned())
+    };
+    let condition = inside(target, "cfg(", ")").unwrap_or_else(|| target.to_owned());
+    let one_or_more = inside(&condition, "any(", ")").unwrap_or_else(|| condition.clone());
+    let names = one_or_more.split(", ");
+    let names: Option<Vec<_>> = names
+        .map(|one| inside(one, "target_os = \"", "\""))
+        .collect();
+    names.map_or(condition, |names| names.join(", "))
 }
 
 #[cfg(test)]
@@ -172,6 +172,8 @@ mod tests {
     fn systems_have_short_names() {
         assert_eq!(system("cfg(target_os = \"linux\")"), "linux");
         assert_eq!(system("cfg(windows)"), "windows");
+        let two = "cfg(any(target_os = \"freebsd\", target_os = \"macos\"))";
+        assert_eq!(system(two), "freebsd, macos");
         assert_eq!(system("cfg(not(windows))"), "not(windows)");
         assert_eq!(system("x86_64-pc-windows-gnu"), "x86_64-pc-windows-gnu");
     }

@@ -89,6 +89,7 @@ constants! {
         TUNSIFHEAD = request(IN, b't', 96, 4);
 
         SO_SETFIB = 0x1014;
+        SO_USER_COOKIE = 0x1015;
     }
 }
 

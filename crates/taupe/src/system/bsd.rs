@@ -1,4 +1,4 @@
-//! Systems other than Linux and Windows.
+//! FreeBSD and macOS.
 
 mod unix;
 mod without_devices;
@@ -6,12 +6,22 @@ mod without_devices;
 pub(crate) use unix::{ADMINISTRATOR, CONF_FOLDER, DENIED, is_world_accessible, on_signal};
 pub(crate) use unix::{stdin, stdout};
 pub(crate) use without_devices::{
-    StateFolderError, disable_core_files, killed_tunnels, notify_ready, notify_stopping,
-    sees_all_devices, tunnel_lines,
+    StateFolderError, killed_tunnels, notify_ready, notify_stopping, sees_all_devices, tunnel_lines,
 };
 
+use rustix::process::{Resource, Rlimit, setrlimit};
 use std::path::PathBuf;
 use taupe_config::file::File;
+
+/// Disables core files, which would contain keys.
+pub(crate) fn disable_core_files() {
+    let none = Rlimit {
+        current: Some(0),
+        maximum: Some(0),
+    };
+    // Everybody may lower the limit.
+    let _ = setrlimit(Resource::Core, none);
+}
 
 /// Returns the folder for the state of peers, in the user's home. No state there is lost.
 pub(crate) fn state_folder(

@@ -25,9 +25,6 @@ pub(super) fn user_folder(
 }
 
 /// Does nothing.
-pub(crate) fn disable_core_files() {}
-
-/// Does nothing.
 pub(crate) fn notify_ready() {}
 
 /// Does nothing.

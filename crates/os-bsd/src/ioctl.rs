@@ -1,0 +1,64 @@
+//! Making [`IoctlRequest`]s.
+
+#![allow(unsafe_code)]
+
+use std::{
+    io,
+    os::fd::{AsFd as _, AsRawFd as _, BorrowedFd},
+};
+
+use nix::sys::socket::{AddressFamily, SockFlag, SockType, socket};
+use taupe_packet::ip::Family;
+
+use crate::{
+    System,
+    interface::{InterfaceName, IoctlRequest, flags, get_flags, get_mtu, mtu},
+};
+
+/// Makes a request on a descriptor.
+pub(crate) fn perform(fd: BorrowedFd<'_>, request: &mut IoctlRequest) -> io::Result<()> {
+    let number = request.number();
+    let argument = request.argument_mut().as_mut_ptr();
+    // SAFETY: the kernel copies as many bytes from and to the argument as the number says
+    // (`sys_ioctl` in FreeBSD's `sys/kern/sys_generic.c`, `fo_ioctl`'s caller in xnu's
+    // `bsd/kern/sys_generic.c`), and `IoctlRequest::new` gives it exactly that many, which are
+    // exclusively borrowed. An address inside the argument (`interface::rename`) is only read by the
+    // kernel, which answers `EFAULT` if nothing is there. The descriptor is open while borrowed.
+    let done = unsafe { libc::ioctl(fd.as_raw_fd(), number, argument) };
+    match done {
+        -1 => Err(io::Error::last_os_error()),
+        _ => Ok(()),
+    }
+}
+
+/// Makes a request about an interface. `family` is that of the address that it contains, and of no
+/// importance for the others.
+///
+/// # Errors
+///
+/// The kernel's.
+pub fn request(family: Family, request: &mut IoctlRequest) -> io::Result<()> {
+    let domain = match family {
+        Family::V4 => AddressFamily::Inet,
+        Family::V6 => AddressFamily::Inet6,
+    };
+    let socket = socket(domain, SockType::Datagram, SockFlag::empty(), None)?;
+    perform(socket.as_fd(), request)
+}
+
+/// Returns the flags (`IFF_*`) and the MTU in bytes of an interface.
+///
+/// # Errors
+///
+/// `ENXIO` if there is no such interface.
+pub fn interface_state(interface: &str) -> io::Result<(u32, u32)> {
+    let impossible = || io::Error::from(io::ErrorKind::InvalidInput);
+    let name = InterfaceName::new(interface).ok_or_else(impossible)?;
+    let ask = |mut asked: IoctlRequest| request(Family::V4, &mut asked).map(|()| asked);
+    let answers = (
+        ask(get_flags(System::HERE, &name))?,
+        ask(get_mtu(System::HERE, &name))?,
+    );
+    let found = flags(System::HERE, &answers.0).zip(mtu(System::HERE, &answers.1));
+    found.ok_or_else(|| io::ErrorKind::InvalidData.into())
+}

@@ -1,0 +1,179 @@
+//! A TUN device.
+
+use std::{
+    io::{self, IoSlice, IoSliceMut},
+    os::fd::{AsFd as _, OwnedFd},
+    thread,
+    time::Duration,
+};
+
+use nix::{
+    errno::Errno,
+    net::if_::if_nametoindex,
+    sys::uio::{readv, writev},
+};
+use taupe_packet::ip::Family;
+
+use super::{HEADER, header};
+use crate::{System, device_name::DeviceName, wait::End};
+
+#[cfg(target_os = "freebsd")]
+mod freebsd;
+#[cfg(target_os = "macos")]
+mod macos;
+
+#[cfg(target_os = "freebsd")]
+use freebsd as here;
+#[cfg(target_os = "macos")]
+use macos as here;
+
+/// Pause before the next read of a device whose interface is not up.
+const PAUSE: Duration = Duration::from_millis(50);
+
+/// Error of creating a TUN device. Its text says what to do.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum OpenError {
+    /// The system permits only certain users to create devices.
+    #[error("creating a TUN device takes root, and in a jail its own network (jail.conf: vnet)")]
+    Permission,
+    /// There is no device file.
+    #[error(
+        "there is no /dev/tun: load the driver (kldload if_tuntap); in a jail, its devfs rules must \
+         unhide it"
+    )]
+    NoDriver,
+    /// The name is taken.
+    #[error(
+        "there is an interface {0} already; choose another name, or remove it (ifconfig {0} destroy)"
+    )]
+    Exists(String),
+    /// The name is one of the other system, or not permitted.
+    #[error("{0} is not a name of a TUN device of this system")]
+    Name(String),
+    /// Anything else.
+    #[error("{what}: {source}")]
+    Io {
+        /// The operation.
+        what: &'static str,
+        /// Its error.
+        source: io::Error,
+    },
+}
+
+fn failed<E: Into<io::Error>>(what: &'static str) -> impl FnOnce(E) -> OpenError {
+    move |error| {
+        let source = error.into();
+        OpenError::Io { what, source }
+    }
+}
+
+/// A TUN device, which threads can share. Its interface ends with it.
+#[derive(Debug)]
+pub struct Tun {
+    /// `None` only while it is dropped.
+    fd: Option<OwnedFd>,
+    name: String,
+    end: End,
+}
+
+impl Tun {
+    /// Creates a device, whose interface is down.
+    ///
+    /// # Errors
+    ///
+    /// See [`OpenError`].
+    pub fn create(name: &DeviceName) -> Result<Self, OpenError> {
+        let end = End::new().map_err(failed("pipe"))?;
+        let (fd, name) = here::create(name)?;
+        Ok(Self {
+            fd: Some(fd),
+            name,
+            end,
+        })
+    }
+
+    /// Returns the interface's name.
+    #[must_use]
+    pub fn name(&self) -> &str {
+        &self.name
+    }
+
+    /// Returns the interface's index.
+    ///
+    /// # Errors
+    ///
+    /// `ENXIO` if the interface was destroyed.
+    pub fn index(&self) -> io::Result<u32> {
+        Ok(if_nametoindex(&*self.name)?)
+    }
+
+    /// Waits for a packet that the system sends. Returns its length, or `None` after
+    /// [`Tun::close`]. Packets that are neither IPv4 nor IPv6 are skipped.
+    ///
+    /// # Errors
+    ///
+    /// The interface was destroyed.
+    pub fn read(&self, buffer: &mut [u8]) -> io::Result<Option<usize>> {
+        let fd = self.fd()?;
+        loop {
+            if self.end.has_come() {
+                return Ok(None);
+            }
+            let mut start = [0; HEADER];
+            let mut parts = [IoSliceMut::new(&mut start), IoSliceMut::new(buffer)];
+            match readv(fd, &mut parts) {
+                Ok(length) => {
+                    let is_ip = Family::ALL
+                        .into_iter()
+                        .any(|family| header(System::HERE, family) == start);
+                    if let Some(length) = length.checked_sub(HEADER).filter(|_| is_ip) {
+                        return Ok(Some(length));
+                    }
+                }
+                Err(Errno::EAGAIN) => self.end.or_readable(fd.as_fd())?,
+                Err(Errno::EINTR) => {}
+                // FreeBSD: the interface is not up yet (`tunread` in `sys/net/if_tuntap.c`).
+                Err(Errno::EHOSTDOWN) => thread::sleep(PAUSE),
+                Err(error) => return Err(error.into()),
+            }
+        }
+    }
+
+    /// Passes a packet to the system as received. The packet is lost if the interface is down or the
+    /// system has no room for it.
+    ///
+    /// # Errors
+    ///
+    /// The interface was destroyed.
+    pub fn write(&self, packet: &[u8]) -> io::Result<()> {
+        let family = match packet.first().map(|first| first >> 4) {
+            Some(6) => Family::V6,
+            _ => Family::V4,
+        };
+        let start = header(System::HERE, family);
+        let parts = [IoSlice::new(&start), IoSlice::new(packet)];
+        match writev(self.fd()?, &parts) {
+            Err(error @ (Errno::ENXIO | Errno::ENODEV | Errno::EBADF)) => Err(error.into()),
+            _ => Ok(()),
+        }
+    }
+
+    /// Ends waiting and later reads.
+    pub fn close(&self) {
+        self.end.come();
+    }
+
+    fn fd(&self) -> io::Result<&OwnedFd> {
+        self.fd.as_ref().ok_or_else(|| Errno::EBADF.into())
+    }
+}
+
+impl Drop for Tun {
+    fn drop(&mut self) {
+        // First the descriptor: FreeBSD waits in SIOCIFDESTROY until it is closed (`tun_destroy` in
+        // `sys/net/if_tuntap.c`).
+        drop(self.fd.take());
+        here::remove(&self.name);
+    }
+}

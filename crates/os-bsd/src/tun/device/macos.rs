@@ -1,0 +1,83 @@
+//! utun of macOS.
+
+#![allow(unsafe_code)]
+
+use std::{
+    ffi::c_int,
+    io,
+    os::fd::{AsFd as _, AsRawFd as _, FromRawFd as _, OwnedFd},
+};
+
+use super::{OpenError, failed};
+use crate::{
+    device_name::DeviceName,
+    ioctl,
+    kernel_control::{self, DOMAIN, PROTOCOL},
+    layout::IFNAMSIZ,
+    socket_option::UTUN_NAME,
+    wait,
+};
+
+pub(super) fn create(name: &DeviceName) -> Result<(OwnedFd, String), OpenError> {
+    let DeviceName::Utun(unit) = name else {
+        return Err(OpenError::Name(format!("{name:?}")));
+    };
+    // SAFETY: no memory is passed, and the descriptor is new.
+    let fd = unsafe { libc::socket(DOMAIN, libc::SOCK_DGRAM, PROTOCOL) };
+    if fd < 0 {
+        return Err(failed("socket")(io::Error::last_os_error()));
+    }
+    // SAFETY: `socket` has just returned the descriptor, which nothing else owns.
+    let fd = unsafe { OwnedFd::from_raw_fd(fd) };
+    let mut asked = kernel_control::find();
+    ioctl::perform(fd.as_fd(), &mut asked).map_err(failed("CTLIOCGINFO"))?;
+    let Some(id) = kernel_control::id(&asked) else {
+        return Err(failed("CTLIOCGINFO")(io::Error::from(
+            io::ErrorKind::InvalidData,
+        )));
+    };
+    let address = kernel_control::address(id, *unit);
+    // SAFETY: the kernel reads as many bytes of the address as it has. The descriptor is open.
+    let connected = unsafe {
+        libc::connect(
+            fd.as_raw_fd(),
+            address.as_ptr().cast(),
+            address.len() as libc::socklen_t,
+        )
+    };
+    if connected != 0 {
+        let error = io::Error::last_os_error();
+        return Err(match error.raw_os_error() {
+            Some(libc::EPERM) => OpenError::Permission,
+            Some(libc::EBUSY) => OpenError::Exists(format!("utun{}", unit.number() - 1)),
+            _ => failed("connecting to utun")(error),
+        });
+    }
+    wait::set_up(fd.as_fd()).map_err(failed("preparing the utun device"))?;
+    let name = name_of(&fd).map_err(failed("UTUN_OPT_IFNAME"))?;
+    Ok((fd, name))
+}
+
+fn name_of(fd: &OwnedFd) -> io::Result<String> {
+    let mut name = [0_u8; IFNAMSIZ as usize];
+    let mut length = name.len() as libc::socklen_t;
+    // SAFETY: the kernel writes at most `length` bytes into `name`, and how many into `length`. The
+    // descriptor is open.
+    let got: c_int = unsafe {
+        libc::getsockopt(
+            fd.as_raw_fd(),
+            UTUN_NAME.level,
+            UTUN_NAME.name,
+            name.as_mut_ptr().cast(),
+            &raw mut length,
+        )
+    };
+    if got != 0 {
+        return Err(io::Error::last_os_error());
+    }
+    let name = name.split(|byte| *byte == 0).next().unwrap_or_default();
+    Ok(String::from_utf8_lossy(name).into_owned())
+}
+
+/// Does nothing: the interface has ended with the descriptor.
+pub(super) fn remove(_: &str) {}
