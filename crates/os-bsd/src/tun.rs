@@ -13,7 +13,7 @@ use crate::{
     interface::IoctlRequest,
     layout::{
         self, IFF_BROADCAST, IFF_MULTICAST, IFF_POINTOPOINT, TUNGIFNAME, TUNSIFHEAD, TUNSIFMODE,
-        TUNSIFPID,
+        TUNSIFPID, TUNSTRANSIENT,
     },
     socket_address::address_family,
 };
@@ -78,6 +78,12 @@ pub fn get_name() -> IoctlRequest {
 /// TUN takes IPv4 only.
 pub fn use_header() -> IoctlRequest {
     IoctlRequest::new(TUNSIFHEAD, 1_u32.to_le_bytes().to_vec())
+}
+
+/// Returns FreeBSD's request to delete a TUN's interface when its last descriptor is closed
+/// (`TUNSTRANSIENT`, FreeBSD 14), also that of a process that was killed.
+pub fn delete_on_close() -> IoctlRequest {
+    IoctlRequest::new(TUNSTRANSIENT, 1_u32.to_le_bytes().to_vec())
 }
 
 /// Mode of a FreeBSD TUN's interface.
@@ -147,6 +153,7 @@ mod tests {
             (use_header(), 0x8004_7460, 4),
             (set_mode(TunMode::Broadcast), 0x8004_745e, 4),
             (become_owner(), 0x2000_745f, 0),
+            (delete_on_close(), 0x8004_7462, 4),
             (get_name(), 0x4020_745d, 32),
         ];
         for (request, number, size) in requests {

@@ -87,6 +87,7 @@ constants! {
         TUNSIFMODE = request(IN, b't', 94, 4);
         TUNSIFPID = request(VOID, b't', 95, 0);
         TUNSIFHEAD = request(IN, b't', 96, 4);
+        TUNSTRANSIENT = request(IN, b't', 98, 4);
 
         SO_SETFIB = 0x1014;
         SO_USER_COOKIE = 0x1015;

@@ -39,8 +39,8 @@ pub enum OpenError {
     Permission,
     /// There is no device file.
     #[error(
-        "there is no /dev/tun: load the driver (kldload if_tuntap); in a jail, its devfs rules must \
-         unhide it"
+        "there is no /dev/tun: load the driver (kldload if_tuntap); a jail needs a network of its own \
+         (jail.conf: vnet) and devfs rules that unhide tun"
     )]
     NoDriver,
     /// The name is taken.
@@ -172,7 +172,7 @@ impl Tun {
 impl Drop for Tun {
     fn drop(&mut self) {
         // First the descriptor: FreeBSD waits in SIOCIFDESTROY until it is closed (`tun_destroy` in
-        // `sys/net/if_tuntap.c`).
+        // `sys/net/if_tuntap.c`), and so does `ifconfig NAME destroy`.
         drop(self.fd.take());
         here::remove(&self.name);
     }

@@ -17,7 +17,7 @@ use crate::{
     device_name::DeviceName,
     interface::{self, InterfaceName},
     ioctl,
-    tun::{TunMode, become_owner, get_name, set_mode, use_header},
+    tun::{TunMode, become_owner, delete_on_close, get_name, set_mode, use_header},
     wait,
 };
 
@@ -38,6 +38,11 @@ pub(super) fn create(name: &DeviceName) -> Result<(OwnedFd, String), OpenError> 
         Err(error) => {
             return Err(match error.kind() {
                 io::ErrorKind::PermissionDenied => OpenError::Permission,
+                // Without the right to create interfaces there is no file of that name, either
+                // (`tunclone` in `sys/net/if_tuntap.c`).
+                io::ErrorKind::NotFound if !nix::unistd::geteuid().is_root() => {
+                    OpenError::Permission
+                }
                 io::ErrorKind::NotFound => OpenError::NoDriver,
                 _ => failed("opening /dev/tun")(error),
             });
@@ -62,6 +67,8 @@ fn set_up(fd: &OwnedFd, given: &str, wanted: &InterfaceName) -> Result<(), OpenE
     ioctl::perform(fd, mode).map_err(failed("TUNSIFMODE"))?;
     ioctl::perform(fd, &mut use_header()).map_err(failed("TUNSIFHEAD"))?;
     ioctl::perform(fd, &mut become_owner()).map_err(failed("TUNSIFPID"))?;
+    // A kernel that lacks it keeps the interface of a process that was killed.
+    let _ = ioctl::perform(fd, &mut delete_on_close());
     if given == wanted.as_str() {
         return Ok(());
     }
