@@ -9,6 +9,7 @@ use crate::command_line::groups::grouped;
 use crate::portable::{self, PortableCommand, after_help};
 use clap::{Args, CommandFactory as _, Parser, Subcommand};
 use std::ffi::OsString;
+use std::path::Path;
 use std::process::ExitCode;
 
 /// Userspace WireGuard.
@@ -46,7 +47,8 @@ Exit status:
 Examples:
   sudo taupe device wg0                                        (FreeBSD)
   sudo taupe device utun                                       (macOS)
-  sudo WG_QUICK_USERSPACE_IMPLEMENTATION=taupe wg-quick up wg0";
+  sudo WG_QUICK_USERSPACE_IMPLEMENTATION=taupe-device wg-quick up wg0
+                              (taupe-device is a link to taupe)";
 
 #[derive(Args)]
 struct DeviceArguments {
@@ -70,14 +72,12 @@ pub fn command_line() -> clap::Command {
 /// Executes the command in the process's arguments and environment.
 #[must_use]
 pub fn main() -> ExitCode {
-    portable::main(as_wg_quick_calls, |taupe: Taupe, arguments| {
-        match taupe.command {
-            Command::Device(DeviceArguments {
-                interface,
-                foreground,
-            }) => device::main(&interface, foreground),
-            Command::Portable(command) => command.run(arguments),
-        }
+    portable::main(by_name, |taupe: Taupe, arguments| match taupe.command {
+        Command::Device(DeviceArguments {
+            interface,
+            foreground,
+        }) => device::main(&interface, foreground),
+        Command::Portable(command) => command.run(arguments),
     })
 }
 
@@ -87,16 +87,15 @@ pub fn run() -> ExitCode {
     main()
 }
 
-/// `wg-quick` starts a userspace implementation with the name of an interface as the only argument.
-fn as_wg_quick_calls(arguments: &[OsString]) -> Vec<OsString> {
+/// As `taupe-device` or `wireguard-go`, the program is `taupe device`: `wg-quick` starts a userspace
+/// implementation with the name of an interface as the only argument.
+fn by_name(arguments: &[OsString]) -> Vec<OsString> {
     let mut arguments = arguments.to_vec();
-    let is_command = |word: &str| {
-        let command = Taupe::command();
-        word == "help" || word.starts_with('-') || command.find_subcommand(word).is_some()
-    };
-    if let [_, interface] = &arguments[..]
-        && !interface.to_str().is_some_and(is_command)
-    {
+    let path = arguments.first().map_or(Path::new("taupe"), Path::new);
+    let is_device = path
+        .file_name()
+        .is_some_and(|name| name == "taupe-device" || name == "wireguard-go");
+    if is_device {
         arguments.insert(1, "device".into());
     }
     arguments

@@ -10,6 +10,7 @@ use std::fmt::Display;
 use std::io::{self, Read as _, Write as _};
 use std::os::fd::OwnedFd;
 use std::os::unix::net::UnixStream;
+use std::os::unix::process::CommandExt as _;
 use std::process::{Command, ExitStatus, Stdio};
 
 /// Environment variable of a background process.
@@ -43,6 +44,8 @@ pub(super) fn start(interface: &str) -> Result<(), DetachError> {
     let logs = env::var_os("LOG_LEVEL").is_some_and(|level| !level.is_empty());
     let mut command = Command::new(program);
     command
+        // The program may have been called by the name of a link to it.
+        .arg0("taupe")
         .args(["device", "--foreground", interface])
         .env(VARIABLE, "1")
         .current_dir("/")
