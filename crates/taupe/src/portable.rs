@@ -55,7 +55,7 @@ enum UsageError {
     CommandLine(#[from] clap::Error),
     /// Another system has the command.
     #[error(
-        "there is no `taupe {command}` on this system, only on Linux; `taupe help` lists the \
+        "there is no `taupe {command}` on this system, as there is on Linux; `taupe help` lists the \
          commands of this system, such as `taupe proxy`"
     )]
     OnlyOnLinux { command: &'static str },

@@ -215,7 +215,7 @@ fn what_is_linux_s_alone_says_so_in_one_line() {
         assert_eq!(refused.status.code(), Some(2), "{command}");
         let said = error(&refused);
         assert!(
-            said.contains("exists only on Linux") && said.lines().count() == 1,
+            said.contains("as there is on Linux") && said.lines().count() == 1,
             "{said}"
         );
     }
