@@ -81,7 +81,7 @@ pub fn use_header() -> IoctlRequest {
 }
 
 /// Returns FreeBSD's request to delete a TUN's interface when its last descriptor is closed
-/// (`TUNSTRANSIENT`, FreeBSD 14), also that of a process that was killed.
+/// (`TUNSTRANSIENT`, FreeBSD 15), also that of a process that was killed.
 pub fn delete_on_close() -> IoctlRequest {
     IoctlRequest::new(TUNSTRANSIENT, 1_u32.to_le_bytes().to_vec())
 }
