@@ -79,7 +79,8 @@ fn the_property_list_is_well_formed_and_starts_the_script() {
 fn start(shell: &[String], script: &Path) -> Child {
     let mut command = Command::new(&shell[0]);
     command.args(&shell[1..]).arg(script).arg("wg0");
-    command.stdin(Stdio::null()).stderr(Stdio::null());
+    command.stdin(Stdio::null());
+    command.stdout(Stdio::null()).stderr(Stdio::null());
     command.spawn().expect("a shell")
 }
 

@@ -9,7 +9,7 @@ use std::process::{Command, Output};
 use std::sync::atomic::{AtomicU32, Ordering};
 
 /// The root of the repository.
-const REPOSITORY: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../..");
+pub(crate) const REPOSITORY: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../..");
 
 /// Records its arguments in the file `calls` beside the prefix, with LOG_LEVEL if it is set. It fails
 /// if they are a line of the file `failing`.
@@ -80,6 +80,14 @@ impl Place {
             &INSTALL.replace("@INSTALL@", &install),
         );
         place
+    }
+
+    /// Adds pages of commands to those that are installed.
+    pub(crate) fn add_pages<'a>(&self, names: impl IntoIterator<Item = &'a str>) {
+        for name in names {
+            let page = format!("target/release/pages/taupe-{name}.1");
+            fs::write(self.folder.join(page), "").expect("page");
+        }
     }
 
     pub(crate) fn prefix(&self) -> PathBuf {
