@@ -76,12 +76,43 @@ fn the_property_list_is_well_formed_and_starts_the_script() {
     assert!(!list.to_string().contains('@'), "{list}");
 }
 
-fn start(shell: &[String], script: &Path) -> Child {
+/// A running script, which ends with the test.
+struct Job(Child);
+
+impl Drop for Job {
+    fn drop(&mut self) {
+        for child in children(self.0.id()).split_whitespace() {
+            let _ = Command::new("kill").arg(child).status();
+        }
+        let _ = self.0.kill();
+        let _ = self.0.wait();
+    }
+}
+
+impl Job {
+    /// Sends SIGTERM, as launchd does.
+    fn terminate(&self) {
+        let sent = Command::new("kill").arg(self.0.id().to_string()).status();
+        assert!(sent.expect("kill").success());
+    }
+
+    /// Waits until it has ended, and returns its exit status.
+    fn status(&mut self) -> Option<i32> {
+        let mut status = None;
+        until(|| {
+            status = self.0.try_wait().expect("a child");
+            status.is_some()
+        });
+        status.and_then(|status| status.code())
+    }
+}
+
+fn start(shell: &[String], script: &Path) -> Job {
     let mut command = Command::new(&shell[0]);
     command.args(&shell[1..]).arg(script).arg("wg0");
     command.stdin(Stdio::null());
     command.stdout(Stdio::null()).stderr(Stdio::null());
-    command.spawn().expect("a shell")
+    Job(command.spawn().expect("a shell"))
 }
 
 /// Waits until it holds, for at most ten seconds.
@@ -107,16 +138,14 @@ fn the_script_brings_the_tunnel_up_and_takes_it_down_at_sigterm() {
         let mut job = start(&shell, &script);
         let mut waiting = String::new();
         until(|| {
-            waiting = children(job.id());
+            waiting = children(job.0.id());
             let child = waiting.split_whitespace().next().unwrap_or("none");
             let name = fs::read_to_string(format!("/proc/{child}/cmdline"));
             name.is_ok_and(|name| name.contains("86400"))
         });
         assert_eq!(place.calls(), ["up wg0"], "{shell:?}");
-        let sent = Command::new("kill").arg(job.id().to_string()).status();
-        assert!(sent.expect("kill").success());
-        let status = job.wait().expect("ended");
-        assert_eq!(status.code(), Some(0), "{shell:?}");
+        job.terminate();
+        assert_eq!(job.status(), Some(0), "{shell:?}");
         assert_eq!(place.calls(), ["down wg0"], "{shell:?}");
         // It leaves no process.
         until(|| !Path::new("/proc").join(waiting.trim()).exists());
@@ -128,16 +157,15 @@ fn a_tunnel_that_cannot_come_up_fails_the_job_so_that_launchd_tries_again() {
     let (place, script) = installed();
     place.fail(&["up wg0"]);
     for shell in shells() {
-        let status = start(&shell, &script).wait().expect("ended");
-        assert_eq!(status.code(), Some(1), "{shell:?}");
+        let mut job = start(&shell, &script);
+        assert_eq!(job.status(), Some(1), "{shell:?}");
         assert_eq!(place.calls(), ["up wg0"], "{shell:?}");
     }
     // A failed `down` is no reason to start the job again.
     place.fail(&["down wg0"]);
     let mut job = start(&shells()[0], &script);
-    until(|| !children(job.id()).is_empty() && place.folder.join("calls").exists());
-    let sent = Command::new("kill").arg(job.id().to_string()).status();
-    assert!(sent.expect("kill").success());
-    assert_eq!(job.wait().expect("ended").code(), Some(0));
+    until(|| !children(job.0.id()).is_empty() && place.folder.join("calls").exists());
+    job.terminate();
+    assert_eq!(job.status(), Some(0));
     assert_eq!(place.calls(), ["up wg0", "down wg0"]);
 }
