@@ -3,7 +3,7 @@
 use crate::{
     System,
     layout::{
-        self, IP_BOUND_IF, IP_RECVDSTADDR, IPPROTO_IP, IPPROTO_IPV6, IPV6_BOUND_IF, IPV6_PKTINFO,
+        self, IP_BOUND_IF, IP_RECVDSTADDR, IP_RECVPKTINFO, IPPROTO_IP, IPPROTO_IPV6, IPV6_BOUND_IF,
         SO_SETFIB, SO_USER_COOKIE, SOL_SOCKET, SYSPROTO_CONTROL, UTUN_OPT_IFNAME,
     },
 };
@@ -40,16 +40,19 @@ pub const BOUND_INTERFACE_V4: SocketOption = SocketOption::new(IPPROTO_IP, IP_BO
 /// The same for IPv6 (`IPV6_BOUND_IF`, macOS).
 pub const BOUND_INTERFACE_V6: SocketOption = SocketOption::new(IPPROTO_IPV6, IPV6_BOUND_IF);
 
-/// Receive the destination of IPv4 datagrams, an `int` (`IP_RECVDSTADDR`). On FreeBSD, a control
-/// message with the same number sets the source of a sent datagram (`IP_SENDSRCADDR`).
-pub const RECEIVE_DESTINATION_V4: SocketOption = SocketOption::new(IPPROTO_IP, IP_RECVDSTADDR);
-
-/// The control message with the destination and interface of a received IPv6 datagram, or the source
-/// and interface of a sent one (`IPV6_PKTINFO` of RFC 3542).
-pub const PACKET_INFO_V6: SocketOption = SocketOption::new(IPPROTO_IPV6, IPV6_PKTINFO);
-
 /// The name of a utun device (`UTUN_OPT_IFNAME`, macOS).
 pub const UTUN_NAME: SocketOption = SocketOption::new(SYSPROTO_CONTROL, UTUN_OPT_IFNAME);
+
+/// Receive the destination of IPv4 datagrams as [`control_message`](crate::control_message), an `int`
+/// (`IP_RECVDSTADDR` on FreeBSD, `IP_RECVPKTINFO` on macOS).
+#[must_use]
+pub const fn receive_destination_v4(system: System) -> SocketOption {
+    let number = match system {
+        System::FreeBsd => IP_RECVDSTADDR,
+        System::MacOs => IP_RECVPKTINFO,
+    };
+    SocketOption::new(IPPROTO_IP, number)
+}
 
 /// Receive the destination and the interface of IPv6 datagrams, an `int` (`IPV6_RECVPKTINFO` of RFC
 /// 3542).

@@ -4,9 +4,11 @@ use std::{
     io,
     os::fd::{AsFd as _, BorrowedFd, OwnedFd},
     sync::atomic::{AtomicBool, Ordering},
+    time::Duration,
 };
 
 use nix::{
+    errno::Errno,
     fcntl::{FcntlArg, FdFlag, OFlag, fcntl},
     poll::{PollFd, PollFlags, PollTimeout, poll},
     unistd::{pipe, write},
@@ -45,14 +47,26 @@ impl End {
         self.has_come.load(Ordering::Acquire)
     }
 
-    /// Waits until `fd` is readable or the end comes.
+    /// Waits until `fd` is readable or the end comes. May return earlier, so that the caller tries
+    /// again.
     pub(crate) fn or_readable(&self, fd: BorrowedFd<'_>) -> io::Result<()> {
+        self.or(fd, PollFlags::POLLIN, PollTimeout::NONE).map(drop)
+    }
+
+    /// Waits until `fd` is writable or the end comes. Returns false if the time has passed.
+    pub(crate) fn or_writable(&self, fd: BorrowedFd<'_>, time: Duration) -> io::Result<bool> {
+        let time = PollTimeout::try_from(time).unwrap_or(PollTimeout::MAX);
+        self.or(fd, PollFlags::POLLOUT, time)
+    }
+
+    fn or(&self, fd: BorrowedFd<'_>, flags: PollFlags, time: PollTimeout) -> io::Result<bool> {
         let mut fds = [
-            PollFd::new(fd, PollFlags::POLLIN),
+            PollFd::new(fd, flags),
             PollFd::new(self.reader.as_fd(), PollFlags::POLLIN),
         ];
-        match poll(&mut fds, PollTimeout::NONE) {
-            Ok(_) | Err(nix::errno::Errno::EINTR) => Ok(()),
+        match poll(&mut fds, time) {
+            Ok(ready) => Ok(ready != 0),
+            Err(Errno::EINTR) => Ok(true),
             Err(error) => Err(error.into()),
         }
     }

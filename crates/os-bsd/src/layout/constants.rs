@@ -70,6 +70,8 @@ constants! {
         IPPROTO_IPV6 = 41;
         IP_RECVDSTADDR = 7;
         IPV6_PKTINFO = 46;
+        MSG_TRUNC = 0x10;
+        MSG_CTRUNC = 0x20;
     }
 }
 
@@ -89,6 +91,7 @@ constants! {
         TUNSIFHEAD = request(IN, b't', 96, 4);
         TUNSTRANSIENT = request(IN, b't', 98, 4);
 
+        IP_SENDSRCADDR = 7;
         SO_SETFIB = 0x1014;
         SO_USER_COOKIE = 0x1015;
     }
@@ -106,6 +109,8 @@ constants! {
         UTUN_OPT_IFNAME = 2;
 
         IP_BOUND_IF = 25;
+        IP_PKTINFO = 26;
+        IP_RECVPKTINFO = 26;
         IPV6_BOUND_IF = 125;
     }
 }
@@ -149,6 +154,7 @@ pub(super) const SOCKADDR_IN: SockaddrIn = SockaddrIn {
     size: 16,
     length: 0,
     family: 1,
+    port: 2,
     address: 4,
 };
 
@@ -156,8 +162,22 @@ pub(super) const SOCKADDR_IN6: SockaddrIn6 = SockaddrIn6 {
     size: 28,
     length: 0,
     family: 1,
+    port: 2,
     address: 8,
     scope: 24,
+};
+
+pub(super) const CONTROL_HEADER: ControlHeader = ControlHeader {
+    size: 12,
+    length: 0,
+    level: 4,
+    kind: 8,
+};
+
+pub(super) const IN6_PKTINFO: In6Pktinfo = In6Pktinfo {
+    size: 20,
+    address: 0,
+    interface: 16,
 };
 
 /// Without its size, which the systems define themselves.

@@ -3,6 +3,7 @@
 use std::io;
 use taupe_forwarder::device::Network;
 use taupe_forwarder::{DatagramSocket, Interface, UdpSockets};
+use taupe_os_bsd::control_message::LocalEnd;
 use taupe_os_bsd::tun::Tun;
 use taupe_os_bsd::udp::{BindError, Options, Socket};
 use taupe_packet::ip::Family;
@@ -37,13 +38,15 @@ impl DatagramSocket for UdpSocket {
         let received = self.0.receive(buffer)?;
         let local = received
             .local
-            .map(|(address, interface)| LocalAddress { address, interface });
+            .map(|LocalEnd { address, interface }| LocalAddress { address, interface });
         let remote = received.from;
         Ok((received.len, Endpoint { remote, local }))
     }
 
     fn send(&self, to: Endpoint, datagram: &[u8]) -> io::Result<()> {
-        let local = to.local.map(|local| (local.address, local.interface));
+        let local = to
+            .local
+            .map(|LocalAddress { address, interface }| LocalEnd { address, interface });
         self.0.send(to.remote, local, datagram)
     }
 
