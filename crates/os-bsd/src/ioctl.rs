@@ -12,7 +12,9 @@ use taupe_packet::ip::Family;
 
 use crate::{
     System,
+    bytes::u32_at,
     interface::{InterfaceName, IoctlRequest, flags, get_flags, get_mtu, mtu},
+    layout::FIONREAD,
 };
 
 /// Makes a request on a descriptor.
@@ -31,6 +33,13 @@ pub(crate) fn perform(fd: BorrowedFd<'_>, request: &mut IoctlRequest) -> io::Res
     }
 }
 
+/// Returns the number of bytes that wait to be read (`FIONREAD`).
+pub(crate) fn queued(fd: BorrowedFd<'_>) -> io::Result<u32> {
+    let mut asked = IoctlRequest::new(FIONREAD, Vec::new());
+    perform(fd, &mut asked)?;
+    Ok(u32_at(asked.argument(), 0).unwrap_or(0))
+}
+
 /// Makes a request about an interface. `family` is that of the address that it contains, and of no
 /// importance for the others.
 ///
@@ -46,19 +55,24 @@ pub fn request(family: Family, request: &mut IoctlRequest) -> io::Result<()> {
     perform(socket.as_fd(), request)
 }
 
-/// Returns the flags (`IFF_*`) and the MTU in bytes of an interface.
+/// Returns the flags (`IFF_*`) and the MTU in bytes of an interface, or `None` if there is no such
+/// interface.
 ///
 /// # Errors
 ///
-/// `ENXIO` if there is no such interface.
-pub fn interface_state(interface: &str) -> io::Result<(u32, u32)> {
+/// The kernel's, such as a lack of descriptors.
+pub fn interface_state(interface: &str) -> io::Result<Option<(u32, u32)>> {
     let impossible = || io::Error::from(io::ErrorKind::InvalidInput);
     let name = InterfaceName::new(interface).ok_or_else(impossible)?;
     let ask = |mut asked: IoctlRequest| request(Family::V4, &mut asked).map(|()| asked);
-    let answers = (
-        ask(get_flags(System::HERE, &name))?,
-        ask(get_mtu(System::HERE, &name))?,
-    );
+    let asked = ask(get_flags(System::HERE, &name))
+        .and_then(|flags| Ok((flags, ask(get_mtu(System::HERE, &name))?)));
+    let answers = match asked {
+        Err(error) if error.raw_os_error() == Some(libc::ENXIO) => return Ok(None),
+        asked => asked?,
+    };
     let found = flags(System::HERE, &answers.0).zip(mtu(System::HERE, &answers.1));
-    found.ok_or_else(|| io::ErrorKind::InvalidData.into())
+    found
+        .map(Some)
+        .ok_or_else(|| io::ErrorKind::InvalidData.into())
 }

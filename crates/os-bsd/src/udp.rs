@@ -24,12 +24,12 @@ use crate::{
     System,
     control_message::{self, LocalEnd},
     endpoint,
-    socket_option::{self, SET_FIB, USER_COOKIE, receive_destination_v4, receive_packet_info_v6},
+    socket_option::{
+        self, RECEIVE_BUFFER, SEND_BUFFER, SET_FIB, USER_COOKIE, receive_destination_v4,
+        receive_packet_info_v6,
+    },
     wait::{self, End},
 };
-
-/// The smallest socket buffer in bytes that is asked for.
-const SMALLEST_BUFFER: usize = 64 << 10;
 
 /// The longest wait for room in the send buffer.
 const SEND_WAIT: Duration = Duration::from_millis(20);
@@ -246,19 +246,7 @@ fn set_up(fd: &OwnedFd, family: Family, options: Options) -> Result<(), BindErro
     if let Some(fib) = options.fib {
         socket_option::set(fd.as_fd(), SET_FIB, fib).map_err(failed("SO_SETFIB"))?;
     }
-    largest(options.buffers, |size| {
-        setsockopt(fd, sockopt::RcvBuf, &size)
-    });
-    largest(options.buffers, |size| {
-        setsockopt(fd, sockopt::SndBuf, &size)
-    });
+    socket_option::set_largest(fd.as_fd(), RECEIVE_BUFFER, options.buffers);
+    socket_option::set_largest(fd.as_fd(), SEND_BUFFER, options.buffers);
     Ok(())
-}
-
-/// Sets the largest buffer that the system permits. Both systems refuse a larger one than a part of
-/// `kern.ipc.maxsockbuf`, which is 2 MiB on FreeBSD (`sbreserve_locked` in `sys/kern/uipc_sockbuf.c`).
-fn largest(mut size: usize, set: impl Fn(usize) -> nix::Result<()>) {
-    while size >= SMALLEST_BUFFER && set(size).is_err() {
-        size /= 2;
-    }
 }

@@ -4,7 +4,7 @@ use std::{
     io,
     os::fd::{AsFd as _, BorrowedFd, OwnedFd},
     sync::atomic::{AtomicBool, Ordering},
-    time::Duration,
+    time::{Duration, Instant},
 };
 
 use nix::{
@@ -69,6 +69,25 @@ impl End {
             Err(Errno::EINTR) => Ok(true),
             Err(error) => Err(error.into()),
         }
+    }
+}
+
+/// Waits until `fd` is readable. Returns false if the deadline has passed, and possibly before.
+pub(crate) fn readable(fd: BorrowedFd<'_>, deadline: Option<Instant>) -> io::Result<bool> {
+    let time = match deadline {
+        None => PollTimeout::NONE,
+        Some(deadline) => {
+            // Rounded up, so that the time has passed afterwards.
+            let left = deadline.saturating_duration_since(Instant::now());
+            let milliseconds = left.as_nanos().div_ceil(1_000_000);
+            let milliseconds = i32::try_from(milliseconds).unwrap_or(i32::MAX);
+            PollTimeout::try_from(milliseconds).unwrap_or(PollTimeout::MAX)
+        }
+    };
+    match poll(&mut [PollFd::new(fd, PollFlags::POLLIN)], time) {
+        Ok(ready) => Ok(ready != 0),
+        Err(Errno::EINTR) => Ok(false),
+        Err(error) => Err(error.into()),
     }
 }
 

@@ -26,6 +26,7 @@ const TARGETS: [(System, &str); 6] = [
 const FREEBSD_HEADERS: &str = "
 #include <stddef.h>
 #include <sys/types.h>
+#include <sys/filio.h>
 #include <sys/socket.h>
 #include <sys/sockio.h>
 #include <sys/sysctl.h>
@@ -47,6 +48,7 @@ const MACOS_HEADERS: &str = "
 #define __APPLE_USE_RFC_3542
 #include <stddef.h>
 #include <sys/types.h>
+#include <sys/filio.h>
 #include <sys/socket.h>
 #include <sys/sockio.h>
 #include <sys/sysctl.h>

@@ -65,7 +65,11 @@ constants! {
         SIOCSIFMTU = request(IN, b'i', 52, IFREQ.size);
         SIOCIFDESTROY = request(IN, b'i', 121, IFREQ.size);
 
+        FIONREAD = request(OUT, b'f', 127, 4);
+
         SOL_SOCKET = 0xffff;
+        SO_SNDBUF = 0x1001;
+        SO_RCVBUF = 0x1002;
         IPPROTO_IP = 0;
         IPPROTO_IPV6 = 41;
         IP_RECVDSTADDR = 7;
@@ -93,6 +97,7 @@ constants! {
 
         IP_SENDSRCADDR = 7;
         SO_SETFIB = 0x1014;
+        SO_RERROR = 0x0002_0000;
         SO_USER_COOKIE = 0x1015;
     }
 }

@@ -17,7 +17,7 @@ use taupe_os_bsd::device_name::{DeviceName, NameError};
 use taupe_os_bsd::directory_watch::DirectoryWatch;
 use taupe_os_bsd::interface::is_up;
 use taupe_os_bsd::ioctl;
-use taupe_os_bsd::routing::{Change, RoutingSocket};
+use taupe_os_bsd::routing::{Change, Notification, RoutingSocket};
 use taupe_os_bsd::tun::{OpenError, Tun};
 use taupe_protocol::Notice;
 use taupe_runtime::configuration_socket::names_an_endpoint;
@@ -214,41 +214,46 @@ fn write_name(interface: &str) -> Result<Option<NameFile>, DeviceError> {
 /// Tells the device of changes to its interface and to the network.
 fn watch_links(index: u32, interface: &str, events: &Events) -> Result<(), DeviceError> {
     let failed = "watch the interface";
-    let socket = RoutingSocket::open(None).map_err(system(failed))?;
+    let mut socket = RoutingSocket::open(None).map_err(system(failed))?;
     let (events, interface) = (events.clone(), interface.to_owned());
     // Changes before the socket was opened are in the state that is read now.
-    events.send(Event::Link(link_state(&interface).map_err(system(failed))?));
+    events.send(match link_state(&interface).map_err(system(failed))? {
+        Some(state) => Event::Link(state),
+        None => Event::End(Exit::InterfaceDeleted),
+    });
     spawn("routes", move || {
         loop {
-            match socket.next_change() {
-                Ok(Change::Link(changed)) if changed != index => {}
-                Ok(Change::Link(_)) => match link_state(&interface) {
-                    Ok(state) => events.send(Event::Link(state)),
-                    Err(_) => return events.send(Event::End(Exit::InterfaceDeleted)),
-                },
-                Ok(Change::Network) => events.send(Event::NetworkChanged),
-                // Messages were lost, so anything may have changed.
-                Ok(Change::Unknown) => {
-                    if let Ok(state) = link_state(&interface) {
-                        events.send(Event::Link(state));
-                    }
-                    events.send(Event::NetworkChanged);
-                }
+            let notification = match socket.receive(None) {
+                Ok(notification) => notification,
                 Err(error) => {
                     warn!(%error, "changes of the network are no longer noticed");
                     return;
+                }
+            };
+            let changes = notification.iter().flat_map(Notification::changes);
+            for change in changes {
+                if matches!(change, Change::Unknown) || change == Change::Link(index) {
+                    match link_state(&interface) {
+                        Ok(Some(state)) => events.send(Event::Link(state)),
+                        Ok(None) => return events.send(Event::End(Exit::InterfaceDeleted)),
+                        Err(error) => warn!(%error, "the state of {interface} cannot be read"),
+                    }
+                }
+                if matches!(change, Change::Unknown | Change::Network) {
+                    events.send(Event::NetworkChanged);
                 }
             }
         }
     })
 }
 
-fn link_state(interface: &str) -> io::Result<LinkState> {
-    let (flags, mtu) = ioctl::interface_state(interface)?;
-    Ok(LinkState {
+/// Returns `None` if the interface does not exist.
+fn link_state(interface: &str) -> io::Result<Option<LinkState>> {
+    let state = ioctl::interface_state(interface)?;
+    Ok(state.map(|(flags, mtu)| LinkState {
         up: is_up(flags),
         mtu,
-    })
+    }))
 }
 
 /// Ends the device when the file of its socket is removed, as wg-quick does it.
