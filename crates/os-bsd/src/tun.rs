@@ -2,9 +2,11 @@
 
 #[cfg(any(target_os = "freebsd", target_os = "macos"))]
 mod device;
+mod open_error;
 
 #[cfg(any(target_os = "freebsd", target_os = "macos"))]
-pub use self::device::{OpenError, Tun};
+pub use self::device::Tun;
+pub use self::open_error::{Circumstances, Jail, MissingDevice, MissingRight, OpenError, OpenStep};
 
 use taupe_packet::ip::Family;
 

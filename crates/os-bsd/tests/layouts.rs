@@ -24,6 +24,7 @@ const TARGETS: [(System, &str); 6] = [
 ];
 
 const FREEBSD_HEADERS: &str = "
+#include <errno.h>
 #include <stddef.h>
 #include <sys/types.h>
 #include <sys/filio.h>
@@ -46,6 +47,7 @@ const FREEBSD_HEADERS: &str = "
 /// offsets from the types in zig's headers. It cannot tell that the members are the right ones.
 const MACOS_HEADERS: &str = "
 #define __APPLE_USE_RFC_3542
+#include <errno.h>
 #include <stddef.h>
 #include <sys/types.h>
 #include <sys/filio.h>

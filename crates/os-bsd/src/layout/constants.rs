@@ -17,6 +17,13 @@ macro_rules! constants {
 constants! {
     /// Constants that are equal on both systems.
     COMMON {
+        EPERM = 1;
+        ENOENT = 2;
+        ESRCH = 3;
+        EACCES = 13;
+        EBUSY = 16;
+        EEXIST = 17;
+
         AF_INET = 2;
         AF_ROUTE = 17;
         AF_LINK = 18;

@@ -3,10 +3,7 @@
 use std::time::Duration;
 
 use super::{Message, RouteEntry};
-use crate::System;
-
-/// `ESRCH` on both systems: there is no such route.
-const NO_SUCH_ROUTE: i32 = 3;
+use crate::{System, layout::ESRCH};
 
 /// The interval at which a program on macOS reads the tables again, as the kernel does not report lost
 /// messages.
@@ -84,11 +81,11 @@ pub fn lookup_reply(message: &Message, process: u32, sequence: i32) -> Option<Lo
     if (request.process.cast_unsigned(), request.sequence) != (process, sequence) {
         return None;
     }
-    Some(match (request.error, message) {
+    Some(match (request.error.cast_unsigned(), message) {
         (0, Message::Route(entry, _)) => LookupReply::Route(entry.clone()),
         (0, _) => LookupReply::Unsupported,
-        (NO_SUCH_ROUTE, _) => LookupReply::NoRoute,
-        (error, _) => LookupReply::Refused(error),
+        (ESRCH, _) => LookupReply::NoRoute,
+        _ => LookupReply::Refused(request.error),
     })
 }
 

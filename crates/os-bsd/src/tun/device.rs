@@ -14,7 +14,7 @@ use nix::{
 };
 use taupe_packet::ip::Family;
 
-use super::{HEADER, header};
+use super::{HEADER, OpenError, header};
 use crate::{System, device_name::DeviceName, wait::End};
 
 #[cfg(target_os = "freebsd")]
@@ -29,37 +29,6 @@ use macos as here;
 
 /// Pause before the next read of a device whose interface is not up.
 const PAUSE: Duration = Duration::from_millis(50);
-
-/// Error of creating a TUN device. Its text says what to do.
-#[derive(Debug, thiserror::Error)]
-#[non_exhaustive]
-pub enum OpenError {
-    /// The system permits only certain users to create devices.
-    #[error("creating a TUN device takes root, and in a jail its own network (jail.conf: vnet)")]
-    Permission,
-    /// There is no device file.
-    #[error(
-        "there is no /dev/tun: load the driver (kldload if_tuntap); a jail needs a network of its own \
-         (jail.conf: vnet) and devfs rules that unhide tun"
-    )]
-    NoDriver,
-    /// The name is taken.
-    #[error(
-        "there is an interface {0} already; choose another name, or remove it (ifconfig {0} destroy)"
-    )]
-    Exists(String),
-    /// The name is one of the other system, or not permitted.
-    #[error("{0} is not a name of a TUN device of this system")]
-    Name(String),
-    /// Anything else.
-    #[error("{what}: {source}")]
-    Io {
-        /// The operation.
-        what: &'static str,
-        /// Its error.
-        source: io::Error,
-    },
-}
 
 fn failed<E: Into<io::Error>>(what: &'static str) -> impl FnOnce(E) -> OpenError {
     move |error| {

@@ -1,14 +1,19 @@
 //! tun(4) of FreeBSD.
 
+#![allow(unsafe_code)]
+
 use std::{
+    ffi::{CStr, c_int},
     fs::OpenOptions,
     io,
     os::{
         fd::{AsFd as _, OwnedFd},
         unix::fs::OpenOptionsExt as _,
     },
+    ptr,
 };
 
+use nix::unistd::geteuid;
 use taupe_packet::ip::Family;
 
 use super::{OpenError, failed};
@@ -17,7 +22,10 @@ use crate::{
     device_name::DeviceName,
     interface::{self, InterfaceName},
     ioctl,
-    tun::{TunMode, become_owner, delete_on_close, get_name, set_mode, use_header},
+    tun::{
+        Circumstances, Jail, OpenStep, TunMode, become_owner, delete_on_close, get_name, set_mode,
+        use_header,
+    },
     wait,
 };
 
@@ -26,28 +34,14 @@ const CLONE: &str = "/dev/tun";
 
 pub(super) fn create(name: &DeviceName) -> Result<(OwnedFd, String), OpenError> {
     let DeviceName::Renamed(wanted) = name else {
-        return Err(OpenError::Name(format!("{name:?}")));
+        return Err(OpenError::Name(name.to_string()));
     };
     let device = OpenOptions::new()
         .read(true)
         .write(true)
         .custom_flags(libc::O_NONBLOCK)
         .open(CLONE);
-    let fd: OwnedFd = match device {
-        Ok(device) => device.into(),
-        Err(error) => {
-            return Err(match error.kind() {
-                io::ErrorKind::PermissionDenied => OpenError::Permission,
-                // Without the right to create interfaces there is no file of that name, either
-                // (`tunclone` in `sys/net/if_tuntap.c`).
-                io::ErrorKind::NotFound if !nix::unistd::geteuid().is_root() => {
-                    OpenError::Permission
-                }
-                io::ErrorKind::NotFound => OpenError::NoDriver,
-                _ => failed("opening /dev/tun")(error),
-            });
-        }
-    };
+    let fd: OwnedFd = device.map_err(refused(OpenStep::OpenFile, wanted))?.into();
     wait::set_up(fd.as_fd()).map_err(failed("preparing /dev/tun"))?;
     let mut asked = get_name();
     ioctl::perform(fd.as_fd(), &mut asked).map_err(failed("TUNGIFNAME"))?;
@@ -80,11 +74,51 @@ fn set_up(fd: &OwnedFd, given: &str, wanted: &InterfaceName) -> Result<(), OpenE
     // `ifr_data`: the kernel reads the new name at this address (`ifhwioctl` in `sys/net/if.c`).
     let mut rename = interface::rename(&given, text.as_ptr().addr() as u64);
     let renamed = ioctl::request(Family::V4, &mut rename);
-    renamed.map_err(|error| match error.raw_os_error() {
-        Some(libc::EEXIST) => OpenError::Exists(wanted.as_str().to_owned()),
-        Some(libc::EPERM) => OpenError::Permission,
-        _ => failed("SIOCSIFNAME")(error),
-    })
+    renamed.map_err(refused(OpenStep::Rename, wanted))
+}
+
+fn refused(step: OpenStep, wanted: &InterfaceName) -> impl FnOnce(io::Error) -> OpenError {
+    move |source| {
+        let circumstances = Circumstances {
+            is_root: geteuid().is_root(),
+            jail: match (
+                number(c"security.jail.jailed"),
+                number(c"security.jail.vnet"),
+            ) {
+                (Some(0) | None, _) => Jail::None,
+                (Some(_), Some(0)) => Jail::SharedNetwork,
+                // A kernel without networks of jails does not have the second one.
+                (Some(_), None) => Jail::SharedNetwork,
+                (Some(_), Some(_)) => Jail::OwnNetwork,
+            },
+        };
+        OpenError::new(
+            System::FreeBsd,
+            step,
+            source,
+            circumstances,
+            wanted.as_str(),
+        )
+    }
+}
+
+/// Returns a number of the kernel's, or `None` if it has none of that name.
+fn number(name: &CStr) -> Option<c_int> {
+    let mut value: c_int = 0;
+    let mut length = size_of::<c_int>();
+    // SAFETY: the name ends with a NUL byte, and is only read. The kernel writes at most `length` bytes
+    // into `value`, which is an `int`, and the number of written bytes into `length`. It gets no new
+    // value to read.
+    let read = unsafe {
+        libc::sysctlbyname(
+            name.as_ptr(),
+            (&raw mut value).cast(),
+            &raw mut length,
+            ptr::null(),
+            0,
+        )
+    };
+    (read == 0 && length == size_of::<c_int>()).then_some(value)
 }
 
 /// Destroys an interface. An interface that is gone is none.

@@ -8,19 +8,23 @@ use std::{
     os::fd::{AsFd as _, AsRawFd as _, FromRawFd as _, OwnedFd},
 };
 
+use nix::unistd::geteuid;
+
 use super::{OpenError, failed};
 use crate::{
-    device_name::DeviceName,
+    System,
+    device_name::{DeviceName, UtunUnit},
     ioctl,
     kernel_control::{self, DOMAIN, PROTOCOL},
     layout::IFNAMSIZ,
     socket_option::UTUN_NAME,
+    tun::{Circumstances, Jail, OpenStep},
     wait,
 };
 
 pub(super) fn create(name: &DeviceName) -> Result<(OwnedFd, String), OpenError> {
     let DeviceName::Utun(unit) = name else {
-        return Err(OpenError::Name(format!("{name:?}")));
+        return Err(OpenError::Name(name.to_string()));
     };
     // SAFETY: no memory is passed, and the descriptor is new.
     let fd = unsafe { libc::socket(DOMAIN, libc::SOCK_DGRAM, PROTOCOL) };
@@ -30,7 +34,7 @@ pub(super) fn create(name: &DeviceName) -> Result<(OwnedFd, String), OpenError> 
     // SAFETY: `socket` has just returned the descriptor, which nothing else owns.
     let fd = unsafe { OwnedFd::from_raw_fd(fd) };
     let mut asked = kernel_control::find();
-    ioctl::perform(fd.as_fd(), &mut asked).map_err(failed("CTLIOCGINFO"))?;
+    ioctl::perform(fd.as_fd(), &mut asked).map_err(refused(OpenStep::FindControl, *unit))?;
     let Some(id) = kernel_control::id(&asked) else {
         return Err(failed("CTLIOCGINFO")(io::Error::from(
             io::ErrorKind::InvalidData,
@@ -47,15 +51,27 @@ pub(super) fn create(name: &DeviceName) -> Result<(OwnedFd, String), OpenError> 
     };
     if connected != 0 {
         let error = io::Error::last_os_error();
-        return Err(match error.raw_os_error() {
-            Some(libc::EPERM) => OpenError::Permission,
-            Some(libc::EBUSY) => OpenError::Exists(format!("utun{}", unit.number() - 1)),
-            _ => failed("connecting to utun")(error),
-        });
+        return Err(refused(OpenStep::Connect, *unit)(error));
     }
     wait::set_up(fd.as_fd()).map_err(failed("preparing the utun device"))?;
     let name = name_of(&fd).map_err(failed("UTUN_OPT_IFNAME"))?;
     Ok((fd, name))
+}
+
+fn refused(step: OpenStep, unit: UtunUnit) -> impl FnOnce(io::Error) -> OpenError {
+    move |source| {
+        let circumstances = Circumstances {
+            is_root: geteuid().is_root(),
+            jail: Jail::None,
+        };
+        OpenError::new(
+            System::MacOs,
+            step,
+            source,
+            circumstances,
+            &unit.to_string(),
+        )
+    }
 }
 
 fn name_of(fd: &OwnedFd) -> io::Result<String> {
