@@ -24,8 +24,9 @@ use crate::{
     System,
     control_message::{self, LocalEnd},
     endpoint,
+    outer_path::{self, OuterPath},
     socket_option::{
-        self, RECEIVE_BUFFER, SEND_BUFFER, SET_FIB, USER_COOKIE, receive_destination_v4,
+        self, RECEIVE_BUFFER, SEND_BUFFER, USER_COOKIE, receive_destination_v4,
         receive_packet_info_v6,
     },
     wait::{self, End},
@@ -37,8 +38,8 @@ const SEND_WAIT: Duration = Duration::from_millis(20);
 /// Settings of a socket.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Options {
-    /// FreeBSD's routing table for the socket's datagrams; `None` is the process's.
-    pub fib: Option<u32>,
+    /// The part of the network that the socket's datagrams use.
+    pub path: OuterPath,
     /// Bytes of each socket buffer. If the system does not permit so many, the buffers get as many as
     /// it permits.
     pub buffers: usize,
@@ -47,7 +48,7 @@ pub struct Options {
 impl Default for Options {
     fn default() -> Self {
         Self {
-            fib: None,
+            path: OuterPath::Any,
             buffers: 2 << 20,
         }
     }
@@ -88,6 +89,7 @@ pub struct Received {
 #[derive(Debug)]
 pub struct Socket {
     fd: OwnedFd,
+    family: Family,
     port: u16,
     end: End,
 }
@@ -129,6 +131,7 @@ impl Socket {
         let bound = v4.or_else(|| bound.as_sockaddr_in6().map(SockaddrIn6::port));
         Ok(Self {
             fd,
+            family,
             port: bound.unwrap_or(port),
             end: End::new().map_err(failed("pipe"))?,
         })
@@ -219,6 +222,17 @@ impl Socket {
         }
     }
 
+    /// Restricts the socket to a path from now on. On FreeBSD, [`OuterPath::Any`] keeps the routing table
+    /// that the socket has.
+    ///
+    /// # Errors
+    ///
+    /// [`io::ErrorKind::Unsupported`] if the system has no such paths; `EINVAL` if there is no routing
+    /// table of that number, and `ENXIO` if there is no interface of that index.
+    pub fn set_path(&self, path: OuterPath) -> io::Result<()> {
+        set_path(&self.fd, self.family, path)
+    }
+
     /// Ends waiting and later receives.
     pub fn shutdown(&self) {
         self.end.come();
@@ -229,6 +243,14 @@ fn failed<E: Into<io::Error>>(what: &'static str) -> impl FnOnce(E) -> BindError
     move |error| {
         let source = error.into();
         BindError::Io { what, source }
+    }
+}
+
+fn set_path(fd: &OwnedFd, family: Family, path: OuterPath) -> io::Result<()> {
+    let unsupported = |error| io::Error::new(io::ErrorKind::Unsupported, error);
+    match outer_path::option(System::HERE, family, path).map_err(unsupported)? {
+        None => Ok(()),
+        Some((option, value)) => socket_option::set(fd.as_fd(), option, value),
     }
 }
 
@@ -243,9 +265,7 @@ fn set_up(fd: &OwnedFd, family: Family, options: Options) -> Result<(), BindErro
     };
     socket_option::set(fd.as_fd(), receive_destination, 1)
         .map_err(failed("asking for the destinations of datagrams"))?;
-    if let Some(fib) = options.fib {
-        socket_option::set(fd.as_fd(), SET_FIB, fib).map_err(failed("SO_SETFIB"))?;
-    }
+    set_path(fd, family, options.path).map_err(failed("restricting a UDP socket to its path"))?;
     socket_option::set_largest(fd.as_fd(), RECEIVE_BUFFER, options.buffers);
     socket_option::set_largest(fd.as_fd(), SEND_BUFFER, options.buffers);
     Ok(())

@@ -17,6 +17,7 @@ use taupe_os_bsd::device_name::{DeviceName, NameError};
 use taupe_os_bsd::directory_watch::DirectoryWatch;
 use taupe_os_bsd::interface::is_up;
 use taupe_os_bsd::ioctl;
+use taupe_os_bsd::outer_path::OuterPath;
 use taupe_os_bsd::routing::{Change, Notification, RoutingSocket};
 use taupe_os_bsd::tun::{OpenError, Tun};
 use taupe_protocol::Notice;
@@ -164,7 +165,13 @@ impl Running {
             Arc::clone(&resolver),
             Arc::new(move || wake.send(Event::WorkDue)),
         );
-        let device = Device::new(TunInterface(tun), Underlay, services, &sender, tell);
+        let device = Device::new(
+            TunInterface(tun),
+            Underlay::new(OuterPath::Any),
+            services,
+            &sender,
+            tell,
+        );
         let clients = Arc::new(Clients {
             events: sender,
             resolver,
