@@ -3,7 +3,7 @@
 //!
 //! Both systems' layouts exist on every system, and so their tests run on Linux. Functions take a
 //! [`System`] where the two differ. The calls are `tun::Tun`, `udp`, `routing::RoutingSocket`,
-//! `ioctl` and `directory_watch`. They are compiled and linked in the tests, and have
+//! `ioctl`, `directory_watch` and `descriptor`. They are compiled and linked in the tests, and have
 //! run nowhere yet.
 //!
 //! [`routing`] encodes and decodes messages of routing sockets and the tables that `sysctl` returns.
@@ -19,6 +19,8 @@
 #![deny(unsafe_code)]
 
 pub mod control_message;
+#[cfg(any(target_os = "freebsd", target_os = "macos"))]
+pub mod descriptor;
 pub mod device_name;
 #[cfg(any(target_os = "freebsd", target_os = "macos"))]
 pub mod directory_watch;

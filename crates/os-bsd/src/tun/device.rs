@@ -37,17 +37,19 @@ fn failed<E: Into<io::Error>>(what: &'static str) -> impl FnOnce(E) -> OpenError
     }
 }
 
-/// A TUN device, which threads can share. Its interface ends with it.
+/// A TUN device, which threads can share.
 #[derive(Debug)]
 pub struct Tun {
     /// `None` only while it is dropped.
     fd: Option<OwnedFd>,
     name: String,
+    /// False if the descriptor was passed in.
+    is_created: bool,
     end: End,
 }
 
 impl Tun {
-    /// Creates a device, whose interface is down.
+    /// Creates a device, whose interface is down. The interface ends with it.
     ///
     /// # Errors
     ///
@@ -58,6 +60,24 @@ impl Tun {
         Ok(Self {
             fd: Some(fd),
             name,
+            is_created: true,
+            end,
+        })
+    }
+
+    /// Takes over a device whose descriptor was passed in. Its interface is not deleted at the end,
+    /// because others use it too: FreeBSD would wait for them to close it.
+    ///
+    /// # Errors
+    ///
+    /// [`OpenError::NotTun`], [`OpenError::Io`].
+    pub fn from_fd(fd: OwnedFd) -> Result<Self, OpenError> {
+        let end = End::new().map_err(failed("pipe"))?;
+        let name = here::take_over(fd.as_fd())?;
+        Ok(Self {
+            fd: Some(fd),
+            name,
+            is_created: false,
             end,
         })
     }
@@ -143,6 +163,8 @@ impl Drop for Tun {
         // First the descriptor: FreeBSD waits in SIOCIFDESTROY until it is closed (`tun_destroy` in
         // `sys/net/if_tuntap.c`), and so does `ifconfig NAME destroy`.
         drop(self.fd.take());
-        here::remove(&self.name);
+        if self.is_created {
+            here::remove(&self.name);
+        }
     }
 }

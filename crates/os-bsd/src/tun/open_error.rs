@@ -28,6 +28,9 @@ pub enum OpenError {
     /// The name is one of the other system, or not permitted.
     #[error("{0} is not a name of a TUN device of this system: choose another name")]
     Name(String),
+    /// A descriptor that was passed in is not one of a TUN device.
+    #[error("the descriptor that was passed in is not a TUN device: {0}")]
+    NotTun(io::Error),
     /// Anything else.
     #[error("{what}: {source}")]
     Io {

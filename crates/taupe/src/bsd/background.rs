@@ -8,10 +8,11 @@ use crate::system;
 use std::env;
 use std::fmt::Display;
 use std::io::{self, Read as _, Write as _};
-use std::os::fd::OwnedFd;
+use std::os::fd::{OwnedFd, RawFd};
 use std::os::unix::net::UnixStream;
 use std::os::unix::process::CommandExt as _;
 use std::process::{Command, ExitStatus, Stdio};
+use taupe_os_bsd::descriptor::close_on_exec_except;
 
 /// Environment variable of a background process.
 const VARIABLE: &str = "TAUPE_STARTER";
@@ -37,8 +38,10 @@ pub(super) enum DetachError {
     Start(#[source] io::Error),
 }
 
-/// Starts the device `interface` in a background process, and waits until it is ready.
-pub(super) fn start(interface: &str) -> Result<(), DetachError> {
+/// Starts the device `interface` in a background process, which inherits the descriptors `passed`, and
+/// waits until it is ready.
+pub(super) fn start(interface: &str, passed: &[RawFd]) -> Result<(), DetachError> {
+    close_on_exec_except(passed);
     let (mut ours, theirs) = UnixStream::pair().map_err(DetachError::Start)?;
     let program = env::current_exe().map_err(DetachError::Start)?;
     let logs = env::var_os("LOG_LEVEL").is_some_and(|level| !level.is_empty());

@@ -2,17 +2,20 @@
 
 use super::background::{self, Caller, DetachError};
 use super::network::{TunInterface, Underlay};
+use crate::passed_descriptor::{Descriptor, NotDescriptor, TUN, UAPI};
 use crate::{FAILED, MISUSED, complain, logging, peer_notices};
 use rustix::fs::Mode;
 use std::env;
 use std::fs;
 use std::io;
+use std::os::fd::{OwnedFd, RawFd};
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::sync::Arc;
 use std::thread;
 use taupe_forwarder::device::{Device, Event, Events, Exit, LinkState, events};
 use taupe_os_bsd::System;
+use taupe_os_bsd::descriptor;
 use taupe_os_bsd::device_name::{DeviceName, NameError};
 use taupe_os_bsd::directory_watch::DirectoryWatch;
 use taupe_os_bsd::interface::is_up;
@@ -42,6 +45,18 @@ enum DeviceError {
     Name(#[from] NameError),
     #[error(transparent)]
     Tun(#[from] OpenError),
+    #[error("{variable}={value}: {reason}")]
+    Variable {
+        variable: &'static str,
+        value: String,
+        reason: String,
+    },
+    #[error("{variable}: descriptor {number} cannot be used: {source}")]
+    Descriptor {
+        variable: &'static str,
+        number: RawFd,
+        source: io::Error,
+    },
     #[error(transparent)]
     Listen(#[from] ListenError),
     #[error("{NAME_FILE}: cannot write {}: {source}", .path.display())]
@@ -73,9 +88,13 @@ pub(super) fn main(interface: &str, foreground: bool) -> ExitCode {
         Err(error) => return complain(&error, MISUSED),
     };
     let foreground = foreground || env::var_os("WG_PROCESS_FOREGROUND").is_some_and(|it| it == "1");
+    let passed = match Passed::in_environment() {
+        Ok(passed) => passed,
+        Err(error) => return complain(&error, MISUSED),
+    };
     let done = match foreground {
-        true => run(&name),
-        false => background::start(interface).map_err(DeviceError::from),
+        true => run(&name, passed),
+        false => background::start(interface, &passed.numbers()).map_err(DeviceError::from),
     };
     match done {
         Ok(()) => ExitCode::SUCCESS,
@@ -84,12 +103,54 @@ pub(super) fn main(interface: &str, foreground: bool) -> ExitCode {
     }
 }
 
-fn run(name: &DeviceName) -> Result<(), DeviceError> {
+/// Numbers of descriptors that the caller has passed on.
+#[derive(Clone, Copy)]
+struct Passed {
+    tun: Option<RawFd>,
+    uapi: Option<RawFd>,
+}
+
+impl Passed {
+    fn in_environment() -> Result<Self, DeviceError> {
+        Ok(Self {
+            tun: number_in(TUN)?,
+            uapi: number_in(UAPI)?,
+        })
+    }
+
+    fn numbers(self) -> Vec<RawFd> {
+        self.tun.into_iter().chain(self.uapi).collect()
+    }
+}
+
+fn number_in(variable: &'static str) -> Result<Option<RawFd>, DeviceError> {
+    let Some(value) = env::var_os(variable).filter(|value| !value.is_empty()) else {
+        return Ok(None);
+    };
+    let value = value.to_string_lossy();
+    let parsed = value.parse().map(Descriptor::number);
+    parsed.map_err(|error: NotDescriptor| DeviceError::Variable {
+        variable,
+        value: value.into_owned(),
+        reason: error.to_string(),
+    })
+}
+
+/// Returns a duplicate of a descriptor that the caller has passed on.
+fn inherited(variable: &'static str, number: RawFd) -> Result<OwnedFd, DeviceError> {
+    descriptor::inherited(number).map_err(|source| DeviceError::Descriptor {
+        variable,
+        number,
+        source,
+    })
+}
+
+fn run(name: &DeviceName, passed: Passed) -> Result<(), DeviceError> {
     let starter = Caller::of_this_process().map_err(system("leave the terminal"))?;
     let level = env::var_os("LOG_LEVEL");
     let level = level.as_deref().map(|word| word.to_string_lossy());
     logging::begin(logging::level(level.as_deref()));
-    match (Running::start(name), starter) {
+    match (Running::start(name, passed), starter) {
         (Ok(running), starter) => {
             if let Some(starter) = starter {
                 starter.ready();
@@ -138,7 +199,7 @@ struct Running {
 }
 
 impl Running {
-    fn start(name: &DeviceName) -> Result<Self, DeviceError> {
+    fn start(name: &DeviceName, passed: Passed) -> Result<Self, DeviceError> {
         crate::system::disable_core_files();
         let (sender, events) = events();
         // A signal that arrives during the start ends the device after it, so that the socket's file
@@ -148,11 +209,17 @@ impl Running {
             .map_err(system("catch signals"))?;
         // Files of the device must only be accessible to its owner.
         rustix::process::umask(Mode::RWXG | Mode::RWXO);
-        let tun = Tun::create(name)?;
+        let tun = match passed.tun {
+            Some(number) => Tun::from_fd(inherited(TUN, number)?)?,
+            None => Tun::create(name)?,
+        };
         let interface = tun.name().to_owned();
         let index = tun.index().map_err(system("find the interface"))?;
         let name_file = write_name(&interface)?;
-        let Listener { socket, file } = Listener::bind(&interface)?;
+        let Listener { socket, file } = match passed.uapi {
+            Some(number) => Listener::from_fd(inherited(UAPI, number)?)?,
+            None => Listener::bind(&interface)?,
+        };
         let file = file.map(Arc::new);
         watch_links(index, &interface, &sender)?;
         if let Some(file) = &file {

@@ -7,7 +7,7 @@ use std::{
     fs::OpenOptions,
     io,
     os::{
-        fd::{AsFd as _, OwnedFd},
+        fd::{AsFd as _, BorrowedFd, OwnedFd},
         unix::fs::OpenOptionsExt as _,
     },
     ptr,
@@ -53,6 +53,16 @@ pub(super) fn create(name: &DeviceName) -> Result<(OwnedFd, String), OpenError> 
         return Err(error);
     }
     Ok((fd, wanted.as_str().to_owned()))
+}
+
+pub(super) fn take_over(fd: BorrowedFd<'_>) -> Result<String, OpenError> {
+    let mut asked = get_name();
+    ioctl::perform(fd, &mut asked).map_err(OpenError::NotTun)?;
+    // A tap device answers the first request, and refuses this one.
+    ioctl::perform(fd, &mut use_header()).map_err(OpenError::NotTun)?;
+    ioctl::perform(fd, &mut become_owner()).map_err(failed("TUNSIFPID"))?;
+    wait::set_up(fd).map_err(failed("preparing the TUN device"))?;
+    Ok(asked.interface_name())
 }
 
 fn set_up(fd: &OwnedFd, given: &str, wanted: &InterfaceName) -> Result<(), OpenError> {

@@ -5,7 +5,7 @@
 use std::{
     ffi::c_int,
     io,
-    os::fd::{AsFd as _, AsRawFd as _, FromRawFd as _, OwnedFd},
+    os::fd::{AsFd as _, AsRawFd as _, BorrowedFd, FromRawFd as _, OwnedFd},
 };
 
 use nix::unistd::geteuid;
@@ -54,8 +54,19 @@ pub(super) fn create(name: &DeviceName) -> Result<(OwnedFd, String), OpenError> 
         return Err(refused(OpenStep::Connect, *unit)(error));
     }
     wait::set_up(fd.as_fd()).map_err(failed("preparing the utun device"))?;
-    let name = name_of(&fd).map_err(failed("UTUN_OPT_IFNAME"))?;
+    let name = name_of(fd.as_fd()).map_err(failed("UTUN_OPT_IFNAME"))?;
     Ok((fd, name))
+}
+
+pub(super) fn take_over(fd: BorrowedFd<'_>) -> Result<String, OpenError> {
+    let name = name_of(fd).map_err(OpenError::NotTun)?;
+    // Other kernel controls, as that of IPsec, have names of interfaces too.
+    if !name.starts_with("utun") {
+        let other = io::Error::new(io::ErrorKind::InvalidInput, name);
+        return Err(OpenError::NotTun(other));
+    }
+    wait::set_up(fd).map_err(failed("preparing the utun device"))?;
+    Ok(name)
 }
 
 fn refused(step: OpenStep, unit: UtunUnit) -> impl FnOnce(io::Error) -> OpenError {
@@ -74,7 +85,7 @@ fn refused(step: OpenStep, unit: UtunUnit) -> impl FnOnce(io::Error) -> OpenErro
     }
 }
 
-fn name_of(fd: &OwnedFd) -> io::Result<String> {
+fn name_of(fd: BorrowedFd<'_>) -> io::Result<String> {
     let mut name = [0_u8; IFNAMSIZ as usize];
     let mut length = name.len() as libc::socklen_t;
     // SAFETY: the kernel writes at most `length` bytes into `name`, and how many into `length`. The
