@@ -1,11 +1,14 @@
-//! Descriptors that this process inherited from its parent.
+//! New descriptors, and those that this process inherited from its parent.
 
 #![allow(unsafe_code)]
 
 use std::{
+    ffi::c_int,
     io,
-    os::fd::{FromRawFd as _, OwnedFd, RawFd},
+    os::fd::{AsFd as _, FromRawFd as _, OwnedFd, RawFd},
 };
+
+use crate::{System, layout::SOCK_CLOEXEC, wait};
 
 /// The first number after the standard streams.
 const FIRST: RawFd = 3;
@@ -13,6 +16,26 @@ const FIRST: RawFd = 3;
 /// The number of descriptors of which [`close_on_exec_except`] looks at most, as a process may have
 /// the right to millions.
 const MOST: RawFd = 1 << 16;
+
+/// Creates a socket, which programs that this one starts do not inherit.
+pub(crate) fn new_socket(domain: c_int, kind: c_int, protocol: c_int) -> io::Result<OwnedFd> {
+    // On macOS, a program that another thread starts just now inherits it.
+    let close_on_exec = match System::HERE {
+        System::FreeBsd => SOCK_CLOEXEC.cast_signed(),
+        System::MacOs => 0,
+    };
+    // SAFETY: no memory is passed, and the descriptor is new.
+    let fd = unsafe { libc::socket(domain, kind | close_on_exec, protocol) };
+    if fd < 0 {
+        return Err(io::Error::last_os_error());
+    }
+    // SAFETY: `socket` has just returned the descriptor, which nothing else owns.
+    let fd = unsafe { OwnedFd::from_raw_fd(fd) };
+    if close_on_exec == 0 {
+        wait::close_on_exec(fd.as_fd())?;
+    }
+    Ok(fd)
+}
 
 /// Returns a duplicate of a descriptor that the parent process passed on by number, as with
 /// `WG_TUN_FD`.

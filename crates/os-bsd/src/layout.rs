@@ -65,6 +65,7 @@ pub fn assertions(system: System) -> Vec<Assertion> {
             in_headers.extend(facts);
             in_headers.extend_from_slice(IN6_VAR);
             in_headers.extend_from_slice(FREEBSD_ONLY);
+            in_headers.extend(IN6_NDIREQ.facts());
         }
         System::MacOs => {
             let is_missing = |fact: &Fact| macos::FROM_SOURCE.contains(&fact.declaration());

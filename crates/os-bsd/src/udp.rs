@@ -15,16 +15,17 @@ use std::{
 
 use nix::errno::Errno;
 use nix::sys::socket::{
-    AddressFamily, SockFlag, SockProtocol, SockType, SockaddrIn, SockaddrIn6, SockaddrStorage,
-    bind, getsockname, setsockopt, socket, sockopt,
+    SockaddrIn, SockaddrIn6, SockaddrStorage, bind, getsockname, setsockopt, sockopt,
 };
 use taupe_packet::ip::Family;
 
 use crate::{
     System,
     control_message::{self, LocalEnd},
+    descriptor::new_socket,
     endpoint,
     outer_path::{self, OuterPath},
+    socket_address::address_family,
     socket_option::{
         self, RECEIVE_BUFFER, SEND_BUFFER, USER_COOKIE, receive_destination_v4,
         receive_packet_info_v6,
@@ -101,21 +102,16 @@ impl Socket {
     ///
     /// See [`BindError`].
     pub fn bind(family: Family, port: u16, options: Options) -> Result<Self, BindError> {
-        let domain = match family {
-            Family::V4 => AddressFamily::Inet,
-            Family::V6 => AddressFamily::Inet6,
-        };
-        let fd = match socket(
-            domain,
-            SockType::Datagram,
-            SockFlag::empty(),
-            SockProtocol::Udp,
-        ) {
-            Err(Errno::EAFNOSUPPORT | Errno::EPROTONOSUPPORT) => {
-                return Err(BindError::FamilyUnsupported(family));
-            }
-            fd => fd.map_err(failed("socket"))?,
-        };
+        let domain = address_family(System::HERE, family).into();
+        let fd =
+            new_socket(domain, libc::SOCK_DGRAM, libc::IPPROTO_UDP).map_err(|error| match error
+                .raw_os_error()
+            {
+                Some(libc::EAFNOSUPPORT | libc::EPROTONOSUPPORT) => {
+                    BindError::FamilyUnsupported(family)
+                }
+                _ => failed("socket")(error),
+            })?;
         set_up(&fd, family, options)?;
         let any = match family {
             Family::V4 => IpAddr::V4(Ipv4Addr::UNSPECIFIED),
@@ -194,6 +190,8 @@ impl Socket {
                 _ => return sent,
             }
         };
+        // With a source, macOS looks up the route of each datagram anew and takes a lock of all UDP
+        // sockets (`in_pcbdisconnect` at the end of `udp_output` in xnu's `bsd/netinet/udp_usrreq.c`).
         let Some(from) = from.filter(|from| from.address.is_ipv4() == to.is_ipv4()) else {
             return send(&[]);
         };

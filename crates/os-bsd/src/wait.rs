@@ -1,8 +1,8 @@
 //! Waiting for a descriptor until another thread ends that.
 
 use std::{
-    io,
-    os::fd::{AsFd as _, BorrowedFd, OwnedFd},
+    io::{self, PipeReader, PipeWriter, Write as _},
+    os::fd::{AsFd as _, BorrowedFd},
     sync::atomic::{AtomicBool, Ordering},
     time::{Duration, Instant},
 };
@@ -11,23 +11,19 @@ use nix::{
     errno::Errno,
     fcntl::{FcntlArg, FdFlag, OFlag, fcntl},
     poll::{PollFd, PollFlags, PollTimeout, poll},
-    unistd::{pipe, write},
 };
 
 /// Ends waits, from any thread. A pipe, so that an end between two waits is not lost.
 #[derive(Debug)]
 pub(crate) struct End {
     has_come: AtomicBool,
-    reader: OwnedFd,
-    writer: OwnedFd,
+    reader: PipeReader,
+    writer: PipeWriter,
 }
 
 impl End {
     pub(crate) fn new() -> io::Result<Self> {
-        let (reader, writer) = pipe()?;
-        for fd in [&reader, &writer] {
-            close_on_exec(fd.as_fd())?;
-        }
+        let (reader, writer) = io::pipe()?;
         Ok(Self {
             has_come: AtomicBool::new(false),
             reader,
@@ -38,8 +34,9 @@ impl End {
     /// Ends every wait, also later ones.
     pub(crate) fn come(&self) {
         if !self.has_come.swap(true, Ordering::AcqRel) {
-            // The byte stays in the pipe.
-            let _ = write(&self.writer, &[0]);
+            // The byte stays in the pipe, which has room for it. `write_all` tries again if it is
+            // interrupted.
+            let _ = (&self.writer).write_all(&[0]);
         }
     }
 

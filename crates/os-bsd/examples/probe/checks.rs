@@ -319,7 +319,7 @@ fn device(report: &mut Report) {
     };
     check(report, "tun: create", |tun| {
         let (name, index) = (tun.name(), tun.index()?);
-        let (flags, mtu) = ioctl::interface_state(name)?.ok_or("there is no interface")?;
+        let (flags, mtu) = ioctl::interface_state(index)?.ok_or("there is no interface")?;
         Ok(format!(
             "{name}, index {index}, flags {flags:#x}, MTU {mtu}"
         ))
@@ -337,7 +337,6 @@ fn device(report: &mut Report) {
         packets(tun, "fd7a:7a7a::1/64", "fd7a:7a7a::2")
     });
     check(report, "tun: a cut packet is written", |tun| {
-        // The kernel refuses or drops them, and the device stays.
         for packet in [&[][..], &[0x45], &[0x60; 39]] {
             tun.write(packet)?;
         }
@@ -350,12 +349,16 @@ fn device(report: &mut Report) {
         require(read.is_none(), || format!("{read:?}"))?;
         Ok("ended".to_owned())
     });
+    let index = match tun.index() {
+        Ok(index) => index,
+        Err(error) => return report.fail("tun: index", &error),
+    };
     let name = tun.name().to_owned();
     match Arc::try_unwrap(tun) {
         Ok(tun) => {
             drop(tun);
             report.check("tun: the interface ends with the device", move || {
-                let state = ioctl::interface_state(&name)?;
+                let state = ioctl::interface_state(index)?;
                 require(state.is_none(), || format!("{state:?}"))?;
                 Ok(format!("{name} is gone"))
             });
@@ -379,10 +382,10 @@ fn comes_up(tun: &Tun) -> Outcome {
     let mut socket = RoutingSocket::open(None)?;
     let index = tun.index()?;
     let name = InterfaceName::new(tun.name()).ok_or("name")?;
-    let (flags, _) = ioctl::interface_state(tun.name())?.ok_or("there is no interface")?;
+    let (flags, _) = ioctl::interface_state(index)?.ok_or("there is no interface")?;
     let mut request = interface::set_flags(System::HERE, &name, flags | UP);
     ioctl::request(Family::V4, &mut request)?;
-    let (flags, _) = ioctl::interface_state(tun.name())?.ok_or("there is no interface")?;
+    let (flags, _) = ioctl::interface_state(index)?.ok_or("there is no interface")?;
     require(is_up(flags), || format!("flags {flags:#x}"))?;
     let deadline = Instant::now() + PATIENCE / 2;
     while let Some(notification) = socket.receive(Some(deadline))? {

@@ -102,6 +102,12 @@ constants! {
         TUNSIFHEAD = request(IN, b't', 96, 4);
         TUNSTRANSIENT = request(IN, b't', 98, 4);
 
+        SIOCGIFINFO_IN6 = request(IN | OUT, b'i', 108, IN6_NDIREQ.size);
+        SIOCSIFINFO_IN6 = request(IN | OUT, b'i', 109, IN6_NDIREQ.size);
+        ND6_IFF_AUTO_LINKLOCAL = 0x20;
+        ND6_IFF_NO_DAD = 0x100;
+
+        SOCK_CLOEXEC = 0x1000_0000;
         IP_SENDSRCADDR = 7;
         SO_SETFIB = 0x1014;
         SO_RERROR = 0x0002_0000;
@@ -190,6 +196,12 @@ pub(super) const IN6_PKTINFO: In6Pktinfo = In6Pktinfo {
     size: 20,
     address: 0,
     interface: 16,
+};
+
+pub(crate) const IN6_NDIREQ: In6Ndireq = In6Ndireq {
+    size: 72,
+    name: 0,
+    flags: 36,
 };
 
 /// Without its size, which the systems define themselves.

@@ -135,6 +135,12 @@ structures! {
         preferred_lifetime = "ifra_lifetime.ia6t_pltime",
     }
 
+    /// Argument of `SIOCGIFINFO_IN6` and `SIOCSIFINFO_IN6` (`netinet6/nd6.h` of FreeBSD).
+    In6Ndireq = "struct in6_ndireq" {
+        name = "ifname",
+        flags = "ndi.flags",
+    }
+
     /// An arrival or departure of an interface (`net/if.h` of FreeBSD).
     AnnouncementHeader = "struct if_announcemsghdr" {
         length = "ifan_msglen",

@@ -5,7 +5,7 @@
 use std::{
     ffi::c_int,
     io,
-    os::fd::{AsFd as _, FromRawFd as _, OwnedFd},
+    os::fd::{AsFd as _, OwnedFd},
     ptr,
     time::Instant,
 };
@@ -20,7 +20,9 @@ use super::{
     may_have_overflowed, messages, recheck_interval,
 };
 use crate::{
-    System, ioctl,
+    System,
+    descriptor::new_socket,
+    ioctl,
     layout::AF_ROUTE,
     socket_address::ZonedAddress,
     socket_option::{self, RECEIVE_BUFFER, REPORT_OVERFLOW, SET_FIB},
@@ -59,13 +61,7 @@ impl RoutingSocket {
     ///
     /// The kernel's.
     pub fn open(fib: Option<u32>) -> io::Result<Self> {
-        // SAFETY: no memory is passed, and the descriptor is new.
-        let fd = unsafe { libc::socket(AF_ROUTE as c_int, libc::SOCK_RAW, 0) };
-        if fd < 0 {
-            return Err(io::Error::last_os_error());
-        }
-        // SAFETY: `socket` has just returned the descriptor, which nothing else owns.
-        let fd = unsafe { OwnedFd::from_raw_fd(fd) };
+        let fd = new_socket(AF_ROUTE as c_int, libc::SOCK_RAW, 0)?;
         wait::set_up(fd.as_fd())?;
         socket_option::set_largest(fd.as_fd(), RECEIVE_BUFFER, BUFFER);
         if System::HERE == System::FreeBsd {
@@ -176,9 +172,11 @@ impl RoutingSocket {
             match read(&self.fd, &mut buffer) {
                 Ok(length) => {
                     let received = buffer.get(..length).unwrap_or_default();
-                    // The kernel may send kinds of messages that this version does not know.
-                    let known = messages(System::HERE, received).filter_map(Result::ok);
-                    return Ok(Some(Notification::Messages(known.collect())));
+                    let decoded: Result<_, _> = messages(System::HERE, received).collect();
+                    // A message that cannot be decoded may be about anything.
+                    return Ok(Some(
+                        decoded.map_or(Notification::Overflow, Notification::Messages),
+                    ));
                 }
                 Err(Errno::EINTR) => {}
                 Err(Errno::EAGAIN) => return Ok(None),

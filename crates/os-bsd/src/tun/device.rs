@@ -14,7 +14,7 @@ use nix::{
 };
 use taupe_packet::ip::Family;
 
-use super::{HEADER, OpenError, header};
+use super::{HEADER, OpenError, family_of, header};
 use crate::{System, device_name::DeviceName, wait::End};
 
 #[cfg(target_os = "freebsd")]
@@ -123,28 +123,37 @@ impl Tun {
                 Err(Errno::EAGAIN) => self.end.or_readable(fd.as_fd())?,
                 Err(Errno::EINTR) => {}
                 // FreeBSD: the interface is not up yet (`tunread` in `sys/net/if_tuntap.c`).
-                Err(Errno::EHOSTDOWN) => thread::sleep(PAUSE),
+                // Nothing is queued until then.
+                Err(Errno::EHOSTDOWN) => {
+                    thread::sleep(PAUSE);
+                    self.end.or_readable(fd.as_fd())?;
+                }
                 Err(error) => return Err(error.into()),
             }
         }
     }
 
-    /// Passes a packet to the system as received. The packet is lost if the interface is down or the
-    /// system has no room for it.
+    /// Passes a packet to the system as received. The packet is lost if it is shorter than its header, the
+    /// interface is down or the system has no room for it.
     ///
     /// # Errors
     ///
     /// The interface was destroyed.
     pub fn write(&self, packet: &[u8]) -> io::Result<()> {
-        let family = match packet.first().map(|first| first >> 4) {
-            Some(6) => Family::V6,
-            _ => Family::V4,
+        let Some(family) = family_of(packet) else {
+            return Ok(());
         };
         let start = header(System::HERE, family);
         let parts = [IoSlice::new(&start), IoSlice::new(packet)];
-        match writev(self.fd()?, &parts) {
-            Err(error @ (Errno::ENXIO | Errno::ENODEV | Errno::EBADF)) => Err(error.into()),
-            _ => Ok(()),
+        loop {
+            // A device takes a packet as a whole.
+            match writev(self.fd()?, &parts) {
+                Err(Errno::EINTR) => {}
+                Err(error @ (Errno::ENXIO | Errno::ENODEV | Errno::EBADF)) => {
+                    return Err(error.into());
+                }
+                _ => return Ok(()),
+            }
         }
     }
 
@@ -160,11 +169,10 @@ impl Tun {
 
 impl Drop for Tun {
     fn drop(&mut self) {
-        // First the descriptor: FreeBSD waits in SIOCIFDESTROY until it is closed (`tun_destroy` in
-        // `sys/net/if_tuntap.c`), and so does `ifconfig NAME destroy`.
-        drop(self.fd.take());
-        if self.is_created {
-            here::remove(&self.name);
+        if let Some(fd) = self.fd.take()
+            && self.is_created
+        {
+            here::remove(fd);
         }
     }
 }

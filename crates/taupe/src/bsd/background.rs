@@ -62,12 +62,13 @@ pub(super) fn start(interface: &str, passed: &[RawFd]) -> Result<(), DetachError
     drop(command);
     let mut report = Vec::new();
     let mut first = [0];
-    match ours.read(&mut first).map_err(DetachError::Start)? {
-        1 if first == [READY] => return Ok(()),
-        1 => {}
-        _ => {
+    match ours.read_exact(&mut first) {
+        Ok(()) if first == [READY] => return Ok(()),
+        Ok(()) => {}
+        Err(error) if error.kind() == io::ErrorKind::UnexpectedEof => {
             return Err(DetachError::Died(child.wait().map_err(DetachError::Start)?));
         }
+        Err(error) => return Err(DetachError::Start(error)),
     }
     let read = ours.take(LONGEST).read_to_end(&mut report);
     read.map_err(DetachError::Start)?;

@@ -291,7 +291,7 @@ fn watch_links(index: u32, interface: &str, events: &Events) -> Result<(), Devic
     let mut socket = RoutingSocket::open(None).map_err(system(failed))?;
     let (events, interface) = (events.clone(), interface.to_owned());
     // Changes before the socket was opened are in the state that is read now.
-    events.send(match link_state(&interface).map_err(system(failed))? {
+    events.send(match link_state(index).map_err(system(failed))? {
         Some(state) => Event::Link(state),
         None => Event::End(Exit::InterfaceDeleted),
     });
@@ -307,7 +307,7 @@ fn watch_links(index: u32, interface: &str, events: &Events) -> Result<(), Devic
             let changes = notification.iter().flat_map(Notification::changes);
             for change in changes {
                 if matches!(change, Change::Unknown) || change == Change::Link(index) {
-                    match link_state(&interface) {
+                    match link_state(index) {
                         Ok(Some(state)) => events.send(Event::Link(state)),
                         Ok(None) => return events.send(Event::End(Exit::InterfaceDeleted)),
                         Err(error) => warn!(%error, "the state of {interface} cannot be read"),
@@ -322,8 +322,8 @@ fn watch_links(index: u32, interface: &str, events: &Events) -> Result<(), Devic
 }
 
 /// Returns `None` if the interface does not exist.
-fn link_state(interface: &str) -> io::Result<Option<LinkState>> {
-    let state = ioctl::interface_state(interface)?;
+fn link_state(index: u32) -> io::Result<Option<LinkState>> {
+    let state = ioctl::interface_state(index)?;
     Ok(state.map(|(flags, mtu)| LinkState {
         up: is_up(flags),
         mtu,

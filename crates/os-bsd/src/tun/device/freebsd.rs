@@ -48,8 +48,7 @@ pub(super) fn create(name: &DeviceName) -> Result<(OwnedFd, String), OpenError> 
     let given = asked.interface_name();
     let done = set_up(&fd, &given, wanted);
     if let Err(error) = done {
-        drop(fd);
-        remove(&given);
+        remove(fd);
         return Err(error);
     }
     Ok((fd, wanted.as_str().to_owned()))
@@ -71,6 +70,8 @@ fn set_up(fd: &OwnedFd, given: &str, wanted: &InterfaceName) -> Result<(), OpenE
     ioctl::perform(fd, mode).map_err(failed("TUNSIFMODE"))?;
     ioctl::perform(fd, &mut use_header()).map_err(failed("TUNSIFHEAD"))?;
     ioctl::perform(fd, &mut become_owner()).map_err(failed("TUNSIFPID"))?;
+    // A kernel without IPv6 refuses it.
+    let _ = disable_link_local(given);
     // A kernel that lacks it keeps the interface of a process that was killed.
     let _ = ioctl::perform(fd, &mut delete_on_close());
     if given == wanted.as_str() {
@@ -131,10 +132,26 @@ fn number(name: &CStr) -> Option<c_int> {
     (read == 0 && length == size_of::<c_int>()).then_some(value)
 }
 
-/// Destroys an interface. An interface that is gone is none.
-pub(super) fn remove(name: &str) {
-    if let Some(name) = InterfaceName::new(name) {
-        let mut destroy = interface::destroy(System::FreeBsd, &name);
-        let _ = ioctl::request(Family::V4, &mut destroy);
+/// Turns off link-local addresses, which WireGuard does not use. wireguard-go reports races in the kernel
+/// between them and the end of an interface.
+fn disable_link_local(name: &str) -> io::Result<()> {
+    let name = InterfaceName::new(name).ok_or(io::ErrorKind::InvalidInput)?;
+    let mut asked = interface::get_neighbour_discovery(&name);
+    ioctl::request(Family::V6, &mut asked)?;
+    ioctl::request(Family::V6, &mut interface::without_link_local(asked))
+}
+
+/// Closes the descriptor and destroys its interface.
+pub(super) fn remove(fd: OwnedFd) {
+    // Another interface may have the name that the device got at first.
+    let mut asked = get_name();
+    let named = ioctl::perform(fd.as_fd(), &mut asked);
+    // SIOCIFDESTROY waits until it is closed (`tun_destroy` in `sys/net/if_tuntap.c`).
+    drop(fd);
+    if named.is_ok()
+        && let Some(name) = InterfaceName::new(&asked.interface_name())
+    {
+        // FreeBSD 15 has already destroyed it.
+        let _ = ioctl::request(Family::V4, &mut interface::destroy(System::FreeBsd, &name));
     }
 }

@@ -5,7 +5,7 @@
 use std::{
     ffi::c_int,
     io,
-    os::fd::{AsFd as _, AsRawFd as _, BorrowedFd, FromRawFd as _, OwnedFd},
+    os::fd::{AsFd as _, AsRawFd as _, BorrowedFd, OwnedFd},
 };
 
 use nix::unistd::geteuid;
@@ -13,6 +13,7 @@ use nix::unistd::geteuid;
 use super::{OpenError, failed};
 use crate::{
     System,
+    descriptor::new_socket,
     device_name::{DeviceName, UtunUnit},
     ioctl,
     kernel_control::{self, DOMAIN, PROTOCOL},
@@ -26,13 +27,7 @@ pub(super) fn create(name: &DeviceName) -> Result<(OwnedFd, String), OpenError> 
     let DeviceName::Utun(unit) = name else {
         return Err(OpenError::Name(name.to_string()));
     };
-    // SAFETY: no memory is passed, and the descriptor is new.
-    let fd = unsafe { libc::socket(DOMAIN, libc::SOCK_DGRAM, PROTOCOL) };
-    if fd < 0 {
-        return Err(failed("socket")(io::Error::last_os_error()));
-    }
-    // SAFETY: `socket` has just returned the descriptor, which nothing else owns.
-    let fd = unsafe { OwnedFd::from_raw_fd(fd) };
+    let fd = new_socket(DOMAIN, libc::SOCK_DGRAM, PROTOCOL).map_err(failed("socket"))?;
     let mut asked = kernel_control::find();
     ioctl::perform(fd.as_fd(), &mut asked).map_err(refused(OpenStep::FindControl, *unit))?;
     let Some(id) = kernel_control::id(&asked) else {
@@ -106,5 +101,7 @@ fn name_of(fd: BorrowedFd<'_>) -> io::Result<String> {
     Ok(String::from_utf8_lossy(name).into_owned())
 }
 
-/// Does nothing: the interface has ended with the descriptor.
-pub(super) fn remove(_: &str) {}
+/// Closes the descriptor, with which the interface ends.
+pub(super) fn remove(fd: OwnedFd) {
+    drop(fd);
+}
