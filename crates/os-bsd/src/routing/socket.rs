@@ -7,6 +7,7 @@ use std::{
     io,
     os::fd::{AsFd as _, OwnedFd},
     ptr,
+    sync::atomic::{AtomicI32, Ordering},
     time::Instant,
 };
 
@@ -36,6 +37,13 @@ const LONGEST: usize = 4096;
 /// messages.
 const BUFFER: usize = 256 << 10;
 
+/// Messages that are skipped at most after an overflow, before it is reported.
+const SKIPPED: usize = 4096;
+
+/// The sequence number of the last lookup. It is common to all sockets of the process, because each of
+/// them receives the replies to all.
+static SEQUENCE: AtomicI32 = AtomicI32::new(0);
+
 /// Times that a listing is read again because it has grown.
 const ATTEMPTS: usize = 8;
 
@@ -48,7 +56,6 @@ const ATTEMPTS: usize = 8;
 #[derive(Debug)]
 pub struct RoutingSocket {
     fd: OwnedFd,
-    sequence: i32,
     /// Time at which the tables have to be read again, on a system that does not report lost
     /// messages.
     recheck: Option<Instant>,
@@ -72,7 +79,6 @@ impl RoutingSocket {
         }
         Ok(Self {
             fd,
-            sequence: 0,
             recheck: recheck_interval(System::HERE).map(|interval| Instant::now() + interval),
         })
     }
@@ -115,7 +121,11 @@ impl RoutingSocket {
             }
             if self.recheck.is_some() && self.is_nearly_full()? {
                 // Whatever is there, the tables are newer.
-                while self.read()?.is_some() {}
+                for _ in 0..SKIPPED {
+                    if self.read()?.is_none() {
+                        break;
+                    }
+                }
                 return Ok(Some(self.overflow()));
             }
             if let Some(notification) = self.read()? {
@@ -138,9 +148,9 @@ impl RoutingSocket {
         scope: Option<u16>,
         deadline: Instant,
     ) -> io::Result<Option<RouteEntry>> {
-        self.sequence = self.sequence.wrapping_add(1);
+        let sequence = SEQUENCE.fetch_add(1, Ordering::Relaxed);
         let invalid = |error| io::Error::new(io::ErrorKind::InvalidInput, error);
-        let lookup = encode_lookup(System::HERE, destination, scope, self.sequence);
+        let lookup = encode_lookup(System::HERE, destination, scope, sequence);
         match self.request(&lookup.map_err(invalid)?) {
             Err(error) if error.raw_os_error() == Some(libc::ESRCH) => return Ok(None),
             done => done?,
@@ -152,7 +162,7 @@ impl RoutingSocket {
                 Some(Notification::Overflow) => continue,
                 None => return Err(io::ErrorKind::TimedOut.into()),
             };
-            let reply = |message| lookup_reply(message, std::process::id(), self.sequence);
+            let reply = |message| lookup_reply(message, std::process::id(), sequence);
             match received.iter().find_map(reply) {
                 None => {}
                 Some(LookupReply::Route(entry)) => return Ok(Some(entry)),

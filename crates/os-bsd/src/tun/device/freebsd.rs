@@ -42,7 +42,6 @@ pub(super) fn create(name: &DeviceName) -> Result<(OwnedFd, String), OpenError> 
         .custom_flags(libc::O_NONBLOCK)
         .open(CLONE);
     let fd: OwnedFd = device.map_err(refused(OpenStep::OpenFile, wanted))?.into();
-    wait::set_up(fd.as_fd()).map_err(failed("preparing /dev/tun"))?;
     let mut asked = get_name();
     ioctl::perform(fd.as_fd(), &mut asked).map_err(failed("TUNGIFNAME"))?;
     let given = asked.interface_name();
@@ -66,6 +65,7 @@ pub(super) fn take_over(fd: BorrowedFd<'_>) -> Result<String, OpenError> {
 
 fn set_up(fd: &OwnedFd, given: &str, wanted: &InterfaceName) -> Result<(), OpenError> {
     let fd = fd.as_fd();
+    wait::set_up(fd).map_err(failed("preparing /dev/tun"))?;
     let mode = &mut set_mode(TunMode::Broadcast);
     ioctl::perform(fd, mode).map_err(failed("TUNSIFMODE"))?;
     ioctl::perform(fd, &mut use_header()).map_err(failed("TUNSIFHEAD"))?;
@@ -82,8 +82,9 @@ fn set_up(fd: &OwnedFd, given: &str, wanted: &InterfaceName) -> Result<(), OpenE
     let mut text = [0_u8; 16];
     let name = wanted.as_str().as_bytes();
     text[..name.len()].copy_from_slice(name);
-    // `ifr_data`: the kernel reads the new name at this address (`ifhwioctl` in `sys/net/if.c`).
-    let mut rename = interface::rename(&given, text.as_ptr().addr() as u64);
+    // `ifr_data`: the kernel reads the new name at this address (`ifhwioctl` in `sys/net/if.c`). Its
+    // provenance is exposed, as otherwise the compiler could omit the text, which nothing else reads.
+    let mut rename = interface::rename(&given, text.as_ptr().expose_provenance() as u64);
     let renamed = ioctl::request(Family::V4, &mut rename);
     renamed.map_err(refused(OpenStep::Rename, wanted))
 }
