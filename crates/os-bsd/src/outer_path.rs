@@ -3,12 +3,13 @@
 //! A tunnel with a default route would otherwise get its own encrypted datagrams. FreeBSD has routing
 //! tables besides the one with that route (FIBs), macOS binds a socket to an interface.
 
-use std::num::NonZeroU32;
+use std::{io, num::NonZeroU32};
 
 use taupe_packet::ip::Family;
 
 use crate::{
     System,
+    layout::{EINVAL, ENXIO},
     socket_option::{BOUND_INTERFACE_V4, BOUND_INTERFACE_V6, SET_FIB, SocketOption},
 };
 
@@ -34,6 +35,26 @@ pub enum OuterPathError {
     /// FreeBSD binds no socket to an interface.
     #[error("FreeBSD cannot bind a UDP socket to an interface: use a routing table instead")]
     NoInterfaces,
+    /// FreeBSD has fewer routing tables.
+    #[error("there is no routing table {0}: the number of tables is net.fibs (loader.conf)")]
+    NoSuchTable(u32),
+    /// The interface does not exist.
+    #[error("there is no interface with index {0}")]
+    NoSuchInterface(u32),
+}
+
+/// Returns the meaning of the kernel's refusal of an option, as an error with a kind.
+#[must_use]
+pub fn refusal(path: OuterPath, error: io::Error) -> io::Error {
+    let number = error.raw_os_error().map(i32::cast_unsigned);
+    let reason = match (path, number) {
+        // `sosetopt` in FreeBSD's `sys/kern/uipc_socket.c`.
+        (OuterPath::Table(table), Some(EINVAL)) => OuterPathError::NoSuchTable(table),
+        // `inp_bindif` in xnu's `bsd/netinet/in_pcb.c`.
+        (OuterPath::Interface(index), Some(ENXIO)) => OuterPathError::NoSuchInterface(index.get()),
+        _ => return error,
+    };
+    io::Error::new(io::ErrorKind::NotFound, reason)
 }
 
 /// Returns the socket option for a path with its value, or `None` if a new socket needs none.
@@ -84,6 +105,34 @@ mod tests {
         assert_eq!(macos(Family::V4, interface), Some((0, 25, 5)));
         assert_eq!(macos(Family::V6, interface), Some((41, 125, 5)));
         assert_eq!(macos(Family::V4, OuterPath::Any), Some((0, 25, 0)));
+    }
+
+    #[test]
+    fn refusals_name_the_table_or_the_interface() {
+        let text = |path, number| {
+            let error = refusal(path, io::Error::from_raw_os_error(number));
+            (error.kind(), error.to_string())
+        };
+        let interface = OuterPath::Interface(NonZeroU32::new(5).unwrap());
+        assert_eq!(
+            text(OuterPath::Table(3), 22).1,
+            "there is no routing table 3: the number of tables is net.fibs (loader.conf)"
+        );
+        assert_eq!(
+            text(interface, 6),
+            (
+                io::ErrorKind::NotFound,
+                "there is no interface with index 5".to_owned()
+            )
+        );
+        for (path, number) in [
+            (OuterPath::Any, 22),
+            (interface, 22),
+            (OuterPath::Table(3), 6),
+        ] {
+            let error = refusal(path, io::Error::from_raw_os_error(number));
+            assert_eq!(error.raw_os_error(), Some(number));
+        }
     }
 
     #[test]

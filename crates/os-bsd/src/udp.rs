@@ -225,8 +225,8 @@ impl Socket {
     ///
     /// # Errors
     ///
-    /// [`io::ErrorKind::Unsupported`] if the system has no such paths; `EINVAL` if there is no routing
-    /// table of that number, and `ENXIO` if there is no interface of that index.
+    /// [`io::ErrorKind::Unsupported`] if the system has no such paths; [`io::ErrorKind::NotFound`] if
+    /// there is no routing table of that number or no interface of that index.
     pub fn set_path(&self, path: OuterPath) -> io::Result<()> {
         set_path(&self.fd, self.family, path)
     }
@@ -248,7 +248,8 @@ fn set_path(fd: &OwnedFd, family: Family, path: OuterPath) -> io::Result<()> {
     let unsupported = |error| io::Error::new(io::ErrorKind::Unsupported, error);
     match outer_path::option(System::HERE, family, path).map_err(unsupported)? {
         None => Ok(()),
-        Some((option, value)) => socket_option::set(fd.as_fd(), option, value),
+        Some((option, value)) => socket_option::set(fd.as_fd(), option, value)
+            .map_err(|error| outer_path::refusal(path, error)),
     }
 }
 

@@ -20,9 +20,11 @@ constants! {
         EPERM = 1;
         ENOENT = 2;
         ESRCH = 3;
+        ENXIO = 6;
         EACCES = 13;
         EBUSY = 16;
         EEXIST = 17;
+        EINVAL = 22;
 
         AF_INET = 2;
         AF_ROUTE = 17;

@@ -27,7 +27,7 @@ use freebsd as here;
 #[cfg(target_os = "macos")]
 use macos as here;
 
-/// Pause before the next read of a device whose interface is not up.
+/// Pause before the next read of a device whose interface is not initialised.
 const PAUSE: Duration = Duration::from_millis(50);
 
 fn failed<E: Into<io::Error>>(what: &'static str) -> impl FnOnce(E) -> OpenError {
@@ -122,8 +122,8 @@ impl Tun {
                 }
                 Err(Errno::EAGAIN) => self.end.or_readable(fd.as_fd())?,
                 Err(Errno::EINTR) => {}
-                // FreeBSD: the interface is not up yet (`tunread` in `sys/net/if_tuntap.c`).
-                // Nothing is queued until then.
+                // FreeBSD: the interface is not initialised (`tunread` in `sys/net/if_tuntap.c`).
+                // Nothing is queued until it is.
                 Err(Errno::EHOSTDOWN) => {
                     thread::sleep(PAUSE);
                     self.end.or_readable(fd.as_fd())?;
