@@ -142,7 +142,7 @@ mod tests {
     }
 
     #[test]
-    fn packets_without_a_whole_header_have_no_family() {
+    fn packets_without_a_complete_header_have_no_family() {
         let packet = |first, length| [vec![first], vec![0; length]].concat();
         assert_eq!(family_of(&packet(0x45, 19)), Some(Family::V4));
         assert_eq!(family_of(&packet(0x60, 39)), Some(Family::V6));

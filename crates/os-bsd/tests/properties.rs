@@ -148,7 +148,7 @@ proptest! {
     }
 
     #[test]
-    fn socket_addresses_are_kept(
+    fn decoding_inverts_the_encoding_of_socket_addresses(
         system in system(),
         address in prop_oneof![global(), link_local()],
         port: u16,

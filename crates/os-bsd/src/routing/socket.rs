@@ -92,7 +92,7 @@ impl RoutingSocket {
     pub fn request(&self, message: &[u8]) -> io::Result<()> {
         loop {
             match write(&self.fd, message) {
-                // The kernel takes a message as a whole.
+                // The kernel takes the complete message or nothing.
                 Ok(_) => return Ok(()),
                 // Interrupted before the kernel read the message.
                 Err(Errno::EINTR) => {}
@@ -120,7 +120,7 @@ impl RoutingSocket {
                 continue;
             }
             if self.recheck.is_some() && self.is_nearly_full()? {
-                // Whatever is there, the tables are newer.
+                // The tables are newer than the messages.
                 for _ in 0..SKIPPED {
                     if self.read()?.is_none() {
                         break;

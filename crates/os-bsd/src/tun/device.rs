@@ -146,7 +146,7 @@ impl Tun {
         let start = header(System::HERE, family);
         let parts = [IoSlice::new(&start), IoSlice::new(packet)];
         loop {
-            // A device takes a packet as a whole.
+            // A device takes the complete packet or nothing.
             match writev(self.fd()?, &parts) {
                 Err(Errno::EINTR) => {}
                 Err(error @ (Errno::ENXIO | Errno::ENODEV | Errno::EBADF)) => {

@@ -217,7 +217,7 @@ mod tests {
     }
 
     #[test]
-    fn a_user_is_told_to_be_root() {
+    fn a_user_gets_the_advice_to_be_root() {
         for (system, step, number) in [
             (System::FreeBsd, OpenStep::OpenFile, 1),
             (System::FreeBsd, OpenStep::OpenFile, 13),

@@ -63,7 +63,7 @@ pub(super) fn receive(fd: BorrowedFd<'_>, buffer: &mut [u8]) -> io::Result<Incom
     })
 }
 
-/// Sends one datagram, with control messages or none. A datagram is sent as a whole or not at all.
+/// Sends one datagram, with control messages or none. The kernel sends the complete datagram or nothing.
 pub(super) fn send(
     fd: BorrowedFd<'_>,
     to: &EndpointBytes,
