@@ -354,18 +354,24 @@ fn device(report: &mut Report) {
         Err(error) => return report.fail("tun: index", &error),
     };
     let name = tun.name().to_owned();
+    // A check that has run out of time ends now, as the device is closed.
+    let began = Instant::now();
+    while Arc::strong_count(&tun) > 1 && began.elapsed() < PATIENCE {
+        thread::sleep(Duration::from_millis(20));
+    }
+    let ends = "tun: the interface ends with the device";
     match Arc::try_unwrap(tun) {
         Ok(tun) => {
             drop(tun);
-            report.check("tun: the interface ends with the device", move || {
+            report.check(ends, move || {
                 let state = ioctl::interface_state(index)?;
                 require(state.is_none(), || format!("{state:?}"))?;
                 Ok(format!("{name} is gone"))
             });
         }
         Err(_) => report.fail(
-            "tun: the interface ends with the device",
-            &*fault("still in use"),
+            ends,
+            &*fault(format!("{name} is in use: ifconfig {name} destroy")),
         ),
     }
 }
