@@ -50,6 +50,7 @@ cfg_if::cfg_if! {
         mod linux;
         mod mode;
         mod paint;
+        mod passed_descriptor;
         mod plan;
         mod progress;
         mod report;
@@ -74,6 +75,7 @@ cfg_if::cfg_if! {
         pub use windows::{Driver, PacketFilter, command_line, main, run};
     } else {
         mod bsd;
+        mod passed_descriptor;
         mod portable;
         #[path = "system/bsd.rs"]
         mod system;
