@@ -51,6 +51,7 @@ cfg_if::cfg_if! {
         mod mode;
         mod paint;
         mod plan;
+        mod plan_note;
         mod progress;
         mod report;
         mod root;
@@ -74,6 +75,7 @@ cfg_if::cfg_if! {
         pub use windows::{Driver, PacketFilter, command_line, main, run};
     } else {
         mod bsd;
+        mod plan_note;
         mod portable;
         #[path = "system/bsd.rs"]
         mod system;
