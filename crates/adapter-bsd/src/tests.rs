@@ -1,0 +1,5 @@
+//! Tests on a simulated system.
+
+mod faults;
+mod model;
+mod stories;
