@@ -9,10 +9,8 @@ use std::net::IpAddr;
 
 use serde::{Deserialize, Serialize};
 use taupe_config::file::File;
-use taupe_os_bsd::System;
 
-use crate::plan::PlanError;
-use crate::snapshot::{NetworkService, Snapshot};
+use crate::snapshot::NetworkService;
 
 /// A command of the system.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -66,18 +64,13 @@ const EMPTY: &str = "Empty";
 
 impl DnsSettings {
     /// Returns the settings of a file, or `None` if it has no name servers.
-    pub(crate) fn of(file: &File, snapshot: &Snapshot) -> Result<Option<Self>, PlanError> {
+    #[must_use]
+    pub fn of(file: &File) -> Option<Self> {
         let interface = &file.interface;
-        let Some(first) = interface.dns.first() else {
-            return Ok(None);
-        };
-        if snapshot.system == System::FreeBsd && !snapshot.resolvconf {
-            return Err(PlanError::NoResolvconf(*first));
-        }
-        Ok(Some(Self {
+        (!interface.dns.is_empty()).then(|| Self {
             servers: interface.dns.clone(),
             search: interface.dns_search.clone(),
-        }))
+        })
     }
 
     /// Returns FreeBSD's command that sets them for a device. `-x` gives them precedence over those

@@ -243,7 +243,7 @@ fn the_fixtures_are_parsed() {
         server
             .addresses
             .iter()
-            .any(|it| it.network == host(address("203.0.113.77")).into())
+            .any(|it| it.network == host(address("203.0.113.77")))
     );
     let mac = mac_home();
     let scoped = mac.routes.iter().filter(|it| it.route.scope.is_some());

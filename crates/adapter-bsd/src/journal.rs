@@ -21,7 +21,7 @@ use serde::{Deserialize, Serialize};
 pub use boot::BootId;
 pub use lock::{Lock, Store};
 
-use crate::machine::DeviceInterface;
+use crate::device::DeviceInterface;
 use crate::route::TunnelRoute;
 use crate::snapshot::NetworkService;
 

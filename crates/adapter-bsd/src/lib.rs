@@ -2,8 +2,10 @@
 #![cfg(unix)]
 //! Brings the tunnel of a wg-quick file up and down on FreeBSD and macOS.
 
+mod device;
 pub mod dns;
 mod down;
+mod follow;
 mod hooks;
 pub mod journal;
 mod machine;
@@ -19,9 +21,11 @@ mod fixtures;
 #[cfg(test)]
 mod tests;
 
+pub use device::DeviceInterface;
 pub use down::{DownError, clean_up, down};
+pub use follow::{FollowChange, FollowError, follow, keep_up};
 pub use hooks::with_names;
-pub use machine::{DeviceInterface, Machine, Report, SnapshotRequest, StepError};
+pub use machine::{Machine, Report, SnapshotRequest, StepError};
 pub use plan::{Options, Plan, PlanError, Step, plan};
 pub use route::{Hop, TunnelRoute};
 pub use snapshot::{Fibs, NetworkService, Snapshot};

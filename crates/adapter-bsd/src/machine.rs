@@ -5,22 +5,13 @@ use std::io;
 use std::net::IpAddr;
 
 use ipnet::IpNet;
-use serde::{Deserialize, Serialize};
 use taupe_config::file::File;
 
+use crate::device::DeviceInterface;
 use crate::dns::SystemCommand;
 use crate::journal::BootId;
 use crate::route::TunnelRoute;
 use crate::snapshot::Snapshot;
-
-/// The interface of a running device.
-#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
-pub struct DeviceInterface {
-    /// Its name: on FreeBSD that of the tunnel, on macOS `utunN`.
-    pub name: String,
-    /// Its index.
-    pub index: u16,
-}
 
 /// The parts of a snapshot that not every caller needs.
 #[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]

@@ -120,10 +120,11 @@ pub enum PlanError {
     },
     /// The name servers cannot be set.
     #[error(
-        "DNS = {0}: there is no program resolvconf to set name servers; install one (pkg install \
-         openresolv), or remove DNS from the file"
+        "DNS{}: there is no program resolvconf to set name servers; install one (pkg install \
+         openresolv), or remove DNS from the file",
+        .0.map_or_else(String::new, |server| format!(" = {server}"))
     )]
-    NoResolvconf(IpAddr),
+    NoResolvconf(Option<IpAddr>),
     /// The system permits no such interface.
     #[error(transparent)]
     Name(#[from] NameError),
@@ -232,7 +233,11 @@ pub fn plan(
         Destination::Main => routing.main_routes(&mut notes),
     };
     steps.extend(routes.into_iter().map(Step::Route));
-    let dns = DnsSettings::of(file, snapshot)?;
+    let dns = DnsSettings::of(file);
+    let has_program = snapshot.system == System::MacOs || snapshot.resolvconf;
+    if let (Some(dns), false) = (&dns, has_program) {
+        return Err(PlanError::NoResolvconf(dns.servers.first().copied()));
+    }
     steps.extend(dns.map(Step::Dns));
     let hooks = file.interface.hooks.post_up.iter();
     steps.extend(hooks.cloned().map(Step::Hook));

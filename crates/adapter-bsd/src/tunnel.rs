@@ -5,8 +5,8 @@ use std::net::IpAddr;
 
 use ipnet::IpNet;
 
+use crate::device::DeviceInterface;
 use crate::dns::DnsSettings;
-use crate::machine::DeviceInterface;
 use crate::plan::{Plan, claimed};
 use crate::route::{Hop, TunnelRoute};
 use crate::snapshot::{Snapshot, hop_of};

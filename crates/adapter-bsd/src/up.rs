@@ -8,10 +8,11 @@ use taupe_config::file::{Compatibility, File};
 use taupe_config::plan_note::PlanNote;
 use taupe_os_bsd::System;
 
+use crate::device::DeviceInterface;
 use crate::dns::{self, DnsSettings};
 use crate::hooks::with_names;
 use crate::journal::{Header, Journal, JournalError, LastingChange, Lock, Store};
-use crate::machine::{DeviceInterface, Machine, Report, SnapshotRequest, StepError};
+use crate::machine::{Machine, Report, SnapshotRequest, StepError};
 use crate::plan::{self, Destination, Options, Plan, PlanError, Step, plan};
 use crate::route::{Hop, TunnelRoute};
 use crate::tunnel::Tunnel;

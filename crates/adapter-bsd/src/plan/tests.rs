@@ -378,7 +378,10 @@ fn name_servers_in_the_home_network_are_asked_through_the_tunnel_but_not_its_rou
         Compatibility::Taupe,
         options,
     );
-    assert_eq!(error, Err(PlanError::NoResolvconf(address("10.0.0.53"))));
+    assert_eq!(
+        error,
+        Err(PlanError::NoResolvconf(Some(address("10.0.0.53"))))
+    );
 }
 
 #[test]

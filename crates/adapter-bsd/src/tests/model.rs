@@ -21,9 +21,10 @@ use taupe_os_bsd::System;
 use taupe_os_bsd::routing::{Interface, InterfaceAddress, NextHop, Route, RouteEntry};
 use taupe_uapi::network_set::host;
 
+use crate::device::DeviceInterface;
 use crate::dns::SystemCommand;
 use crate::journal::{BootId, Store};
-use crate::machine::{DeviceInterface, Machine, Report, SnapshotRequest, StepError};
+use crate::machine::{Machine, Report, SnapshotRequest, StepError};
 use crate::plan::Options;
 use crate::route::TunnelRoute;
 use crate::snapshot::{NetworkService, Snapshot};
@@ -93,10 +94,15 @@ impl World {
         self.snapshot.interface(interface)
     }
 
-    /// Returns the interface on whose link a router is.
+    /// Returns the interface on whose link a router is: both kernels look at the interfaces'
+    /// addresses before they look at routes (`ifa_ifwithroute`).
     fn link_of(&self, router: IpAddr, zone: u16) -> Option<u16> {
         if zone != 0 {
             return self.index(zone).map(|it| it.index);
+        }
+        let mut addresses = self.snapshot.addresses.iter();
+        if let Some(address) = addresses.find(|it| it.network.contains(&router)) {
+            return Some(address.interface);
         }
         let best = self.best(router)?;
         matches!(best.route.next_hop, NextHop::Interface(_)).then_some(best.interface)
@@ -246,7 +252,7 @@ impl Drop for Model {
     }
 }
 
-/// What was reported.
+/// The reported steps and notes.
 #[derive(Default)]
 pub(super) struct Listener {
     pub(super) steps: Vec<String>,
