@@ -109,7 +109,7 @@ pub fn down(
 }
 
 /// Undoes the changes that outlive the device, from the device's own process after the device has
-/// ended. Does nothing if a `down` is at work, which does it.
+/// ended. If a `down` is at work, waits until that has done it.
 ///
 /// # Errors
 /// See [`DownError`].
@@ -119,11 +119,7 @@ pub fn clean_up(
     interface: &str,
     report: &mut dyn Report,
 ) -> Result<(), DownError> {
-    let lock = match store.lock(interface, Duration::ZERO) {
-        Ok(lock) => lock,
-        Err(JournalError::Busy(_)) => return Ok(()),
-        Err(error) => return Err(error.into()),
-    };
+    let lock = store.lock(interface, PATIENCE)?;
     let Some(journal) = lock.journal()? else {
         return Ok(());
     };
