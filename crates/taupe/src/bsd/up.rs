@@ -5,7 +5,7 @@
 //! `--foreground` ([`super::up_process`]).
 
 use super::device;
-use super::up_process::{self, StartError, Starter};
+use super::up_process::{self, StartError, UpCaller};
 use crate::console::say;
 use crate::plan_note::with_remedy;
 use crate::remarks::with_command;
@@ -45,7 +45,7 @@ pub(super) struct UpOrder {
 
 /// Reason why a tunnel is not brought up or down.
 #[derive(Debug, thiserror::Error)]
-enum TunnelError {
+enum TunnelCommandError {
     #[error("this takes root; run it with sudo")]
     NotRoot,
     #[error(transparent)]
@@ -72,8 +72,8 @@ enum TunnelError {
     Process(#[from] StartError),
 }
 
-fn system(what: &'static str) -> impl FnOnce(io::Error) -> TunnelError {
-    move |source| TunnelError::System { what, source }
+fn system(what: &'static str) -> impl FnOnce(io::Error) -> TunnelCommandError {
+    move |source| TunnelCommandError::System { what, source }
 }
 
 /// Prints every step and note.
@@ -118,10 +118,10 @@ pub(super) fn down(file: &OsStr, compatibility: Compatibility) -> ExitCode {
     }
 }
 
-fn end(error: &TunnelError, compatibility: Compatibility) -> ExitCode {
+fn end(error: &TunnelCommandError, compatibility: Compatibility) -> ExitCode {
     match (error, compatibility) {
         // The background process has printed the reason.
-        (TunnelError::Process(StartError::Failed), _) => FAILED.into(),
+        (TunnelCommandError::Process(StartError::Failed), _) => FAILED.into(),
         (error, Compatibility::Taupe) => complain(error, FAILED),
         (error, Compatibility::WgQuick) => {
             say(&format_args!("wg-quick: {error}"));
@@ -130,22 +130,22 @@ fn end(error: &TunnelError, compatibility: Compatibility) -> ExitCode {
     }
 }
 
-fn require_root() -> Result<(), TunnelError> {
+fn require_root() -> Result<(), TunnelCommandError> {
     match rustix::process::geteuid().is_root() {
         true => Ok(()),
-        false => Err(TunnelError::NotRoot),
+        false => Err(TunnelCommandError::NotRoot),
     }
 }
 
-fn bring_up(order: &UpOrder) -> Result<ExitCode, TunnelError> {
+fn bring_up(order: &UpOrder) -> Result<ExitCode, TunnelCommandError> {
     require_root()?;
-    let starter = Starter::of_this_process().map_err(system("leave the terminal"))?;
-    let compatibility = match &starter {
-        Some(starter) => starter.compatibility(),
+    let caller = UpCaller::of_this_process().map_err(system("leave the terminal"))?;
+    let compatibility = match &caller {
+        Some(caller) => caller.compatibility(),
         None => order.compatibility,
     };
     let conf = Conf::find(&order.file, compatibility)?;
-    let file = read(&conf, compatibility, starter.is_none())?;
+    let file = read(&conf, compatibility, caller.is_none())?;
     if !order.foreground {
         up_process::start(&conf, order.override_routes, compatibility)?;
         return Ok(ExitCode::SUCCESS);
@@ -154,11 +154,15 @@ fn bring_up(order: &UpOrder) -> Result<ExitCode, TunnelError> {
     let options = Options {
         override_routes: order.override_routes,
     };
-    Ok(run(conf, file, compatibility, options, starter))
+    Ok(run(conf, file, compatibility, options, caller))
 }
 
 /// Reads a file without errors. Prints its warnings if `is_first`.
-fn read(conf: &Conf, compatibility: Compatibility, is_first: bool) -> Result<File, TunnelError> {
+fn read(
+    conf: &Conf,
+    compatibility: Compatibility,
+    is_first: bool,
+) -> Result<File, TunnelCommandError> {
     let Checked { file, remarks, .. } = check(conf, compatibility)?;
     if is_first {
         for remark in &remarks {
@@ -168,13 +172,13 @@ fn read(conf: &Conf, compatibility: Compatibility, is_first: bool) -> Result<Fil
     let shown = conf.shown.display().to_string();
     let Some(file) = file else {
         let errors = check::count(&remarks);
-        return Err(TunnelError::Wrong {
+        return Err(TunnelCommandError::Wrong {
             file: shown,
             errors: errors.to_string(),
         });
     };
     match file.transparent.first {
-        Some((_, line)) => Err(TunnelError::Applications { file: shown, line }),
+        Some((_, line)) => Err(TunnelCommandError::Applications { file: shown, line }),
         None => Ok(file),
     }
 }
@@ -185,7 +189,7 @@ fn run(
     file: File,
     compatibility: Compatibility,
     options: Options,
-    starter: Option<Starter>,
+    caller: Option<UpCaller>,
 ) -> ExitCode {
     let interface = conf.interface.to_string();
     let (start, starts) = mpsc::channel();
@@ -196,7 +200,7 @@ fn run(
         file,
         compatibility,
         options,
-        starter,
+        caller,
         start,
         has_ended: Arc::clone(&has_ended),
         finish,
@@ -204,7 +208,7 @@ fn run(
     let thread = thread::Builder::new().name("adapter".into());
     if let Err(source) = thread.spawn(move || tunnel.run()) {
         let what = "start a thread";
-        return end(&TunnelError::System { what, source }, compatibility);
+        return end(&TunnelCommandError::System { what, source }, compatibility);
     }
     // It ends without a start if the tunnel cannot be brought up.
     let mut status = ExitCode::from(FAILED);
@@ -242,7 +246,7 @@ struct TunnelThread {
     file: File,
     compatibility: Compatibility,
     options: Options,
-    starter: Option<Starter>,
+    caller: Option<UpCaller>,
     /// Has the main thread start the device.
     start: Sender<()>,
     /// True when the device has ended.
@@ -267,9 +271,12 @@ impl TunnelThread {
         let tunnel = match adapter::up(&mut machine, &store, &request, &mut Console) {
             Ok(tunnel) => tunnel,
             Err(error) => {
-                let _ = end(&TunnelError::Up(with_advice(&error)), self.compatibility);
-                if let Some(starter) = self.starter {
-                    starter.failed();
+                let _ = end(
+                    &TunnelCommandError::Up(with_advice(&error)),
+                    self.compatibility,
+                );
+                if let Some(caller) = self.caller {
+                    caller.failed();
                 }
                 // The main thread may be waiting for a start.
                 let _ = self.finish.send(false);
@@ -277,8 +284,8 @@ impl TunnelThread {
             }
         };
         let _ = self.finish.send(true);
-        if let Some(starter) = self.starter {
-            starter.ready();
+        if let Some(caller) = self.caller {
+            caller.ready();
         }
         if let Err(error) = machine.follow(&store, tunnel, &mut Log) {
             warn!("routes no longer follow the network: {error}");
@@ -317,7 +324,7 @@ fn with_advice(error: &UpError) -> String {
     }
 }
 
-fn take_down(word: &OsStr, compatibility: Compatibility) -> Result<(), TunnelError> {
+fn take_down(word: &OsStr, compatibility: Compatibility) -> Result<(), TunnelCommandError> {
     require_root()?;
     let (interface, missing, file) = match Conf::find(word, compatibility) {
         Ok(conf) => {
@@ -343,9 +350,9 @@ fn take_down(word: &OsStr, compatibility: Compatibility) -> Result<(), TunnelErr
     match (down, missing) {
         (Ok(()), _) => Ok(()),
         (Err(DownError::NotUp(_)), Some(missing)) => Err(missing.into()),
-        (Err(error @ DownError::NotOurs(_)), _) => Err(TunnelError::Down(format!(
+        (Err(error @ DownError::NotOurs(_)), _) => Err(TunnelCommandError::Down(format!(
             "{error}; `wg-quick down {interface}` if wg-quick made it"
         ))),
-        (Err(error), _) => Err(TunnelError::Down(error.to_string())),
+        (Err(error), _) => Err(TunnelCommandError::Down(error.to_string())),
     }
 }

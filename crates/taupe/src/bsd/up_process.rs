@@ -101,12 +101,12 @@ pub(super) fn name_interface(tunnel: &str) -> io::Result<()> {
 }
 
 /// The process that has started this one and waits for a report.
-pub(super) struct Starter {
+pub(super) struct UpCaller {
     socket: UnixStream,
     compatibility: Compatibility,
 }
 
-impl Starter {
+impl UpCaller {
     /// Returns the starter of this process, if it is a background process. Detaches it from its
     /// terminal.
     pub(super) fn of_this_process() -> io::Result<Option<Self>> {
