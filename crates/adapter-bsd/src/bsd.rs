@@ -11,7 +11,7 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use ipnet::IpNet;
-use taupe_client::{ResolveError, SetRequest};
+use taupe_client::{Device, ResolveError, SetRequest};
 use taupe_config::file::{Endpoint, File};
 use taupe_os_bsd::System;
 use taupe_os_bsd::interface::{self, InterfaceName, IoctlRequest};
@@ -360,6 +360,11 @@ impl Machine for Bsd<'_> {
         applied.map_err(|error| StepError::Device(error.to_string()))?;
         self.configured = Some(name);
         Ok(())
+    }
+
+    fn device_state(&mut self, device: &DeviceInterface) -> Result<Device, StepError> {
+        let state = taupe_client::read(&device.name);
+        state.map_err(|error| StepError::Device(format!("cannot read the device: {error}")))
     }
 
     fn add_address(

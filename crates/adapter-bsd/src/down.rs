@@ -1,5 +1,6 @@
 //! Bringing a tunnel down.
 
+use std::path::Path;
 use std::time::Duration;
 
 use taupe_config::file::File;
@@ -7,10 +8,22 @@ use taupe_config::file::File;
 use crate::hooks::with_names;
 use crate::journal::{JournalError, Store};
 use crate::machine::{Machine, Report, StepError};
+use crate::save::{SaveError, save_device};
 use crate::undo::{Leftover, list, undo_all};
 
 /// Time limit for another process that changes the same tunnel.
 const PATIENCE: Duration = Duration::from_secs(30);
+
+/// A tunnel to take down.
+#[derive(Clone, Copy)]
+pub struct Down<'a> {
+    /// The tunnel's name.
+    pub interface: &'a str,
+    /// The path and the contents of its file, if it exists and is valid.
+    pub file: Option<(&'a Path, &'a File)>,
+    /// Save the file first if it has `SaveConfig = true`.
+    pub save: bool,
+}
 
 /// Error of bringing a tunnel down.
 #[derive(Debug, thiserror::Error)]
@@ -33,6 +46,14 @@ pub enum DownError {
         /// The error.
         error: StepError,
     },
+    /// The file could not be saved. Nothing has been undone.
+    #[error("{error}; {interface} is up still")]
+    NotSaved {
+        /// The tunnel.
+        interface: String,
+        /// The error.
+        error: SaveError,
+    },
     /// The tunnel is down, except for these leftovers.
     #[error("{interface} is down, but this went wrong:\n  {}", list(.leftovers))]
     Leftovers {
@@ -43,18 +64,20 @@ pub enum DownError {
     },
 }
 
-/// Brings the tunnel down, even if its process was killed. `file` is its file, if it exists and is
-/// valid.
+/// Brings the tunnel down, even if its process was killed.
 ///
 /// # Errors
 /// See [`DownError`].
 pub fn down(
     machine: &mut dyn Machine,
     store: &Store,
-    interface: &str,
-    file: Option<&File>,
+    request: &Down<'_>,
     report: &mut dyn Report,
 ) -> Result<(), DownError> {
+    let Down {
+        interface, save, ..
+    } = *request;
+    let file = request.file.map(|(_, file)| file);
     let lock = store.lock(interface, PATIENCE)?;
     let device = machine.device();
     let Some(journal) = lock.journal()? else {
@@ -83,6 +106,16 @@ pub fn down(
         }
     }
     if let Some(device) = &device {
+        let saved = request
+            .file
+            .filter(|(_, file)| save && file.interface.save_config);
+        if let Some((path, file)) = saved {
+            let saved = save_device(machine, device, path, file);
+            saved.map_err(|error| DownError::NotSaved {
+                interface: interface.to_owned(),
+                error,
+            })?;
+        }
         report.step(&format!("rm /var/run/wireguard/{}.sock", device.name));
         machine.delete(device).map_err(failed)?;
     }
@@ -91,25 +124,15 @@ pub fn down(
         None => journal.header().post_down.clone(),
     };
     let mut leftovers = undo_all(machine, journal, is_stale, report);
-    for hook in post_down.iter().filter(|_| !is_stale) {
-        let command = with_names(hook, name, interface);
-        report.step(&command);
-        if let Err(error) = machine.run_hook(&command, name) {
-            let error = error.into();
-            leftovers.push(Leftover { command, error });
-        }
+    if !is_stale {
+        leftovers.extend(run_post_down(machine, &post_down, name, interface, report));
     }
-    match leftovers.is_empty() {
-        true => Ok(()),
-        false => Err(DownError::Leftovers {
-            interface: interface.to_owned(),
-            leftovers,
-        }),
-    }
+    finish(interface, leftovers)
 }
 
 /// Undoes the changes that outlive the device, from the device's own process after the device has
-/// ended. If a `down` is at work, waits until that has done it.
+/// ended, and runs the file's PostDown commands. If a `down` is at work, waits until that has done
+/// both.
 ///
 /// # Errors
 /// See [`DownError`].
@@ -123,9 +146,35 @@ pub fn clean_up(
     let Some(journal) = lock.journal()? else {
         return Ok(());
     };
-    match undo_all(machine, journal, false, report) {
-        leftovers if leftovers.is_empty() => Ok(()),
-        leftovers => Err(DownError::Leftovers {
+    let post_down = journal.header().post_down.clone();
+    let mut leftovers = undo_all(machine, journal, false, report);
+    leftovers.extend(run_post_down(machine, &post_down, None, interface, report));
+    finish(interface, leftovers)
+}
+
+fn run_post_down(
+    machine: &mut dyn Machine,
+    hooks: &[String],
+    device: Option<&str>,
+    interface: &str,
+    report: &mut dyn Report,
+) -> Vec<Leftover> {
+    let mut failed = Vec::new();
+    for hook in hooks {
+        let command = with_names(hook, device, interface);
+        report.step(&command);
+        if let Err(error) = machine.run_hook(&command, device) {
+            let error = error.into();
+            failed.push(Leftover { command, error });
+        }
+    }
+    failed
+}
+
+fn finish(interface: &str, leftovers: Vec<Leftover>) -> Result<(), DownError> {
+    match leftovers.is_empty() {
+        true => Ok(()),
+        false => Err(DownError::Leftovers {
             interface: interface.to_owned(),
             leftovers,
         }),

@@ -19,7 +19,7 @@
 //! | `journal.rs` | the changes that outlive the device, on disk |
 //! | `machine.rs` | the interface to the system, which tests replace to inject failures |
 //! | `tunnel.rs`, `undo.rs` | a tunnel that is up; undoing |
-//! | `up.rs`, `down.rs`, `follow.rs` | the operations |
+//! | `up.rs`, `down.rs`, `follow.rs`, `save.rs` | the operations |
 //! | `bsd.rs` | the real system |
 //!
 //! The pure parts and the operations are tested on Linux. The calls in `bsd.rs` are compiled and
@@ -36,6 +36,7 @@ pub mod journal;
 mod machine;
 mod plan;
 mod route;
+mod save;
 mod snapshot;
 mod tunnel;
 mod undo;
@@ -49,12 +50,13 @@ mod tests;
 #[cfg(any(target_os = "freebsd", target_os = "macos"))]
 pub use bsd::{Bsd, StartDevice, name_file, running_device};
 pub use device::DeviceInterface;
-pub use down::{DownError, clean_up, down};
+pub use down::{Down, DownError, clean_up, down};
 pub use follow::{FollowChange, FollowError, follow, keep_up};
 pub use hooks::with_names;
 pub use machine::{Machine, Report, SnapshotRequest, StepError};
 pub use plan::{Options, Plan, PlanError, Step, plan};
 pub use route::{Hop, TunnelRoute};
+pub use save::{SaveError, save};
 pub use snapshot::{Fibs, NetworkService, Snapshot};
 pub use taupe_config::file::Compatibility;
 pub use taupe_config::plan_note::PlanNote;

@@ -6,6 +6,7 @@ use std::net::IpAddr;
 
 use ipnet::IpNet;
 use taupe_config::file::File;
+use taupe_uapi::Device;
 
 use crate::device::DeviceInterface;
 use crate::dns::SystemCommand;
@@ -66,6 +67,12 @@ pub trait Machine {
     /// # Errors
     /// See [`StepError`].
     fn configure(&mut self, fwmark: Option<u32>) -> Result<(), StepError>;
+
+    /// Returns the state of the device.
+    ///
+    /// # Errors
+    /// See [`StepError`].
+    fn device_state(&mut self, device: &DeviceInterface) -> Result<Device, StepError>;
 
     /// Adds an address to the device's interface.
     ///

@@ -236,3 +236,38 @@ pub(crate) fn describe(snapshot: &Snapshot, entry: &RouteEntry) -> String {
     }
     text
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use taupe_os_bsd::routing::{Route, RouteChange, encode};
+
+    /// A line of a listing is a request with another number (`RTM_GET`).
+    #[test]
+    fn listings_are_decoded_as_the_kernel_writes_them() {
+        for system in System::ALL {
+            let mut bytes = Vec::new();
+            for (destination, router) in [("0.0.0.0/0", "192.168.1.1"), ("::/0", "2001:db8::1")] {
+                let router: IpAddr = router.parse().unwrap();
+                let route = Route {
+                    destination: destination.parse().unwrap(),
+                    zone: 0,
+                    next_hop: NextHop::Gateway(router.into()),
+                    scope: None,
+                };
+                let mut message = encode(system, RouteChange::Add, &route, 1).unwrap();
+                *message.get_mut(3).unwrap() = 4;
+                bytes.extend(message);
+            }
+            let snapshot = Snapshot::decode(system, &[], &bytes).unwrap();
+            let foreign = ForeignRoutes::of(&snapshot, |_| false);
+            let best = foreign.best("198.51.100.9".parse().unwrap()).unwrap();
+            let hop = hop_of(&snapshot, best);
+            assert!(
+                matches!(hop, Hop::Gateway { address, zone: 0 } if address.to_string() == "192.168.1.1")
+            );
+            let cut = bytes.get(..bytes.len() - 3).unwrap();
+            assert!(Snapshot::decode(system, &[], cut).is_err());
+        }
+    }
+}

@@ -32,7 +32,12 @@ enum Command {
     Up(UpArguments),
     /// Take a tunnel down
     #[command(after_long_help = format!("{DOWN_STATUS}\n\n{FILES}\n\n{DOWN_EXAMPLES}"))]
-    Down(FileArgument),
+    Down(DownArguments),
+    /// Write the tunnel's current state into its file
+    ///
+    /// Comments in the file are lost, and only its owner can read it then.
+    #[command(after_long_help = FILES)]
+    Save(FileArgument),
     /// Run a device, for `wg` and `wg-quick`
     #[command(after_long_help = DEVICE)]
     Device(DeviceArguments),
@@ -45,8 +50,7 @@ Bring up the tunnel of a file.\n\n\
 Taupe creates an interface with addresses, routes and name servers, like wg-quick. Networks to \
 which another interface has a route, or which are its local network, stay where they are: Taupe \
 prints a line about each. While the tunnel is up, its routes to endpoints follow the network.\n\n\
-With --foreground, SIGTERM and SIGINT take the tunnel down, without its PreDown and PostDown \
-commands. Without it, one process stays in the background.";
+With --foreground, SIGTERM and SIGINT take the tunnel down, without its PreDown commands. Without it, one process stays in the background.";
 
 const UP_STATUS: &str = "\
 Exit status:
@@ -81,6 +85,15 @@ struct UpArguments {
     /// Take precedence over existing routes and the LAN
     #[arg(long)]
     override_routes: bool,
+}
+
+#[derive(Args)]
+struct DownArguments {
+    #[command(flatten)]
+    file: FileArgument,
+    /// Do not write the file, despite `SaveConfig = true`
+    #[arg(long)]
+    no_save: bool,
 }
 
 const DEVICE: &str = "\
@@ -141,7 +154,10 @@ pub fn main() -> ExitCode {
             override_routes,
             compatibility: Compatibility::Taupe,
         }),
-        Command::Down(FileArgument { file }) => up::down(&file, Compatibility::Taupe),
+        Command::Down(DownArguments { file, no_save }) => {
+            up::down(&file.file, !no_save, Compatibility::Taupe)
+        }
+        Command::Save(FileArgument { file }) => up::save(&file, Compatibility::Taupe),
         Command::Device(DeviceArguments {
             interface,
             foreground,

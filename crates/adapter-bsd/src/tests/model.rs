@@ -19,6 +19,7 @@ use taupe_config::file::{Compatibility, File};
 use taupe_config::plan_note::PlanNote;
 use taupe_os_bsd::System;
 use taupe_os_bsd::routing::{Interface, InterfaceAddress, NextHop, Route, RouteEntry};
+use taupe_uapi::Device;
 use taupe_uapi::network_set::host;
 
 use crate::device::DeviceInterface;
@@ -28,7 +29,7 @@ use crate::machine::{Machine, Report, SnapshotRequest, StepError};
 use crate::plan::Options;
 use crate::route::TunnelRoute;
 use crate::snapshot::{NetworkService, Snapshot};
-use crate::{DownError, Request, Tunnel, UpError};
+use crate::{Down, DownError, Request, Tunnel, UpError};
 
 /// A failure of the next call, or the death of the process.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -280,7 +281,12 @@ impl Model {
         static COUNT: AtomicU32 = AtomicU32::new(0);
         let number = COUNT.fetch_add(1, Ordering::Relaxed);
         let name = format!("taupe-adapter-bsd-{}-{number}", std::process::id());
-        let directory = std::env::temp_dir().join(name);
+        // Journals are synced to the disk, which takes no time in memory.
+        let memory = Path::new("/dev/shm");
+        let directory = match memory.is_dir() {
+            true => memory.join(name),
+            false => std::env::temp_dir().join(name),
+        };
         let _ = fs::remove_dir_all(&directory);
         Self {
             world: World::new(snapshot),
@@ -340,7 +346,12 @@ impl Model {
         report: &mut Listener,
     ) -> Option<Result<(), DownError>> {
         let store = self.store.clone();
-        self.alive(|model| crate::down(model, &store, "wg0", file, report))
+        let request = Down {
+            interface: "wg0",
+            file: file.map(|file| (Path::new("/nowhere/wg0.conf"), file)),
+            save: true,
+        };
+        self.alive(|model| crate::down(model, &store, &request, report))
     }
 
     /// Runs an operation of the process; `None` if the process died, and its device with it.
@@ -460,6 +471,14 @@ impl Machine for Model {
 
     fn configure(&mut self, _: Option<u32>) -> Result<(), StepError> {
         self.call(|_| Ok(()))
+    }
+
+    fn device_state(&mut self, device: &DeviceInterface) -> Result<Device, StepError> {
+        self.call(|_| {
+            let mut state = Device::new(&device.name);
+            state.listen_port = 51820;
+            Ok(state)
+        })
     }
 
     fn add_address(

@@ -198,3 +198,57 @@ fn hooks_run_in_order_with_the_names_of_the_interface_and_the_tunnel() {
         assert_eq!(model.hooks, expected);
     }
 }
+
+#[test]
+fn the_devices_process_cleans_up_after_a_signal() {
+    let mut model = Model::new(freebsd_home());
+    let before = model.world.clone();
+    let file = file(
+        "Address = 10.0.0.2/24\nPostDown = d %i",
+        "AllowedIPs = 0.0.0.0/0",
+    );
+    up(&mut model, &file);
+    model.kill_device();
+    let store = model.store.clone();
+    crate::clean_up(&mut model, &store, "wg0", &mut report_of()).expect("clean");
+    assert_eq!(model.world, before);
+    assert_eq!(model.hooks, ["d wg0"]);
+    // A `down` has done it already.
+    crate::clean_up(&mut model, &store, "wg0", &mut report_of()).expect("clean");
+}
+
+#[test]
+fn a_saved_file_has_the_addresses_of_the_interface_and_the_prefix_lengths_of_the_file() {
+    let mut model = Model::new(freebsd_home());
+    let file = file("Address = 192.168.1.50/24\nSaveConfig = true", FULL);
+    let tunnel = model
+        .up(&file, Options::default(), &mut report_of())
+        .expect("alive")
+        .expect("up");
+    model
+        .world
+        .add_address(tunnel.device.index, net("10.5.0.1/16"));
+    model
+        .world
+        .add_address(tunnel.device.index, net("fe80::1/64"));
+    let path = std::env::temp_dir().join(format!("taupe-save-{}.conf", std::process::id()));
+    std::fs::write(&path, "old").expect("a file");
+    crate::save(&mut model, "wg0", &path, &file).expect("saved");
+    let text = std::fs::read_to_string(&path).expect("a file");
+    std::fs::remove_file(&path).expect("a file");
+    assert!(
+        text.contains("192.168.1.50/24") && text.contains("10.5.0.1/16"),
+        "{text}"
+    );
+    assert!(
+        !text.contains("fe80") && text.contains("SaveConfig = true"),
+        "{text}"
+    );
+    // If the file cannot be written, the tunnel stays up.
+    let down = model.down(Some(&file), &mut report_of()).expect("alive");
+    assert!(matches!(down, Err(DownError::NotSaved { .. })));
+    model
+        .down(None, &mut report_of())
+        .expect("alive")
+        .expect("down");
+}

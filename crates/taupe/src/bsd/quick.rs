@@ -1,16 +1,16 @@
 //! The grammar of `wg-quick`: an action and a file, and nothing else.
 
-use super::up::{UpOrder, down, up};
+use super::up::{UpOrder, down, save, up};
+use crate::FAILED;
 use crate::console::say;
 use crate::portable::strip;
-use crate::{FAILED, complain};
 use std::ffi::OsString;
 use std::path::Path;
 use std::process::ExitCode;
 use taupe_config::file::Compatibility;
 
 const USAGE: &str = "\
-Usage: wg-quick [ up | down | strip ] [ CONFIG_FILE | INTERFACE ]
+Usage: wg-quick [ up | down | save | strip ] [ CONFIG_FILE | INTERFACE ]
 
 CONFIG_FILE is the path of a file NAME.conf, and NAME the tunnel's name. INTERFACE
 is the name of a tunnel whose file is in one of the usual folders. This is
@@ -40,13 +40,9 @@ pub(super) fn main(arguments: &[OsString]) -> ExitCode {
             override_routes: false,
             compatibility: Compatibility::WgQuick,
         }),
-        Some("down") => down(file, Compatibility::WgQuick),
+        Some("down") => down(file, true, Compatibility::WgQuick),
         Some("strip") => strip(file, Compatibility::WgQuick),
-        Some("save") => complain(
-            &"there is no `save` on this system yet; `taupe showconf INTERFACE` prints the keys and \
-              peers",
-            FAILED,
-        ),
+        Some("save") => save(file, Compatibility::WgQuick),
         _ => {
             say(&USAGE);
             FAILED.into()

@@ -21,7 +21,7 @@ use std::thread;
 use std::time::{Duration, Instant};
 use taupe_adapter_bsd::journal::Store;
 use taupe_adapter_bsd::{
-    self as adapter, Bsd, DownError, Options, PlanNote, Report, Request, UpError,
+    self as adapter, Bsd, Down, DownError, Options, PlanNote, Report, Request, SaveError, UpError,
 };
 use taupe_config::file::{Compatibility, File};
 use taupe_inspect::check::{self, Checked, check, check_without_apps};
@@ -63,6 +63,8 @@ enum TunnelCommandError {
     Up(String),
     #[error("{0}")]
     Down(String),
+    #[error(transparent)]
+    Save(#[from] SaveError),
     #[error("cannot {what}: {source}")]
     System {
         what: &'static str,
@@ -111,8 +113,16 @@ pub(super) fn up(order: &UpOrder) -> ExitCode {
 }
 
 /// Takes a tunnel down.
-pub(super) fn down(file: &OsStr, compatibility: Compatibility) -> ExitCode {
-    match take_down(file, compatibility) {
+pub(super) fn down(file: &OsStr, save: bool, compatibility: Compatibility) -> ExitCode {
+    match take_down(file, save, compatibility) {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => end(&error, compatibility),
+    }
+}
+
+/// Writes the state of a tunnel into its file.
+pub(super) fn save(file: &OsStr, compatibility: Compatibility) -> ExitCode {
+    match save_file(file, compatibility) {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => end(&error, compatibility),
     }
@@ -324,17 +334,18 @@ fn with_advice(error: &UpError) -> String {
     }
 }
 
-fn take_down(word: &OsStr, compatibility: Compatibility) -> Result<(), TunnelCommandError> {
+fn take_down(
+    word: &OsStr,
+    save: bool,
+    compatibility: Compatibility,
+) -> Result<(), TunnelCommandError> {
     require_root()?;
     let (interface, missing, file) = match Conf::find(word, compatibility) {
         Ok(conf) => {
             // A tunnel can be taken down without a valid file.
             let checked = check_without_apps(&conf, Compatibility::Taupe).ok();
-            (
-                conf.interface,
-                None,
-                checked.and_then(|checked| checked.file),
-            )
+            let file = checked.and_then(|checked| checked.file);
+            (conf.interface, None, file.map(|file| (conf.path, file)))
         }
         // The journal of `up` is sufficient without a file.
         Err(error) => match conf::interface(word) {
@@ -346,13 +357,31 @@ fn take_down(word: &OsStr, compatibility: Compatibility) -> Result<(), TunnelCom
     let mut refuse = || Err(format!("{interface} is being taken down"));
     let mut machine = Bsd::new(interface, &mut refuse);
     let store = Store::of(System::HERE);
-    let down = adapter::down(&mut machine, &store, interface, file.as_ref(), &mut Console);
+    let request = Down {
+        interface,
+        file: file.as_ref().map(|(path, file)| (&**path, file)),
+        save,
+    };
+    let down = adapter::down(&mut machine, &store, &request, &mut Console);
     match (down, missing) {
         (Ok(()), _) => Ok(()),
         (Err(DownError::NotUp(_)), Some(missing)) => Err(missing.into()),
         (Err(error @ DownError::NotOurs(_)), _) => Err(TunnelCommandError::Down(format!(
             "{error}; `wg-quick down {interface}` if wg-quick made it"
         ))),
+        (Err(error @ DownError::NotSaved { .. }), _) => Err(TunnelCommandError::Down(format!(
+            "{error}; `taupe down --no-save` gives up what it has learned"
+        ))),
         (Err(error), _) => Err(TunnelCommandError::Down(error.to_string())),
     }
+}
+
+fn save_file(word: &OsStr, compatibility: Compatibility) -> Result<(), TunnelCommandError> {
+    require_root()?;
+    let conf = Conf::find(word, compatibility)?;
+    let file = read(&conf, compatibility, false)?;
+    let interface = conf.interface.as_str();
+    let mut refuse = || Err(format!("{interface} is being saved"));
+    let mut machine = Bsd::new(interface, &mut refuse);
+    Ok(adapter::save(&mut machine, interface, &conf.path, &file)?)
 }
