@@ -298,14 +298,19 @@ impl Machine for Bsd<'_> {
         })
     }
 
-    fn resolve(&mut self, file: &File) -> Result<(), StepError> {
+    fn resolve(&mut self, file: &File, report: &mut dyn Report) -> Result<(), StepError> {
         let mut endpoints: Vec<Option<SocketAddr>> = Vec::with_capacity(file.peers.len());
         for peer in &file.peers {
             endpoints.push(match &peer.endpoint {
                 None => None,
                 Some(Endpoint::Address(address)) => Some(*address),
                 Some(Endpoint::Name { host, port }) => {
-                    let found = taupe_client::resolve(host, *port, &mut |_| true);
+                    let found = taupe_client::resolve(host, *port, &mut |line| {
+                        if let Some(line) = line {
+                            report.note(&line.to_owned().into());
+                        }
+                        !report.is_interrupted()
+                    });
                     Some(found.map_err(|error| unresolved(host, *port, peer.line, &error))?)
                 }
             });
@@ -326,11 +331,13 @@ impl Machine for Bsd<'_> {
     fn delete(&mut self, device: &DeviceInterface) -> Result<(), StepError> {
         self.configured = None;
         let socket = Path::new(SOCKETS).join(format!("{}.sock", device.name));
-        let is_running = match fs::remove_file(&socket) {
-            Ok(()) => true,
-            Err(error) if error.kind() == io::ErrorKind::NotFound => false,
-            Err(error) => return Err(StepError::Kernel(error)),
-        };
+        let is_running = taupe_client::is_alive(&device.name, ANSWER);
+        match fs::remove_file(&socket) {
+            Err(error) if error.kind() != io::ErrorKind::NotFound => {
+                return Err(StepError::Kernel(error));
+            }
+            _ => {}
+        }
         let end = Instant::now() + END;
         while is_running && Instant::now() < end {
             if index_of(&device.name)? != Some(device.index) {
@@ -434,6 +441,7 @@ impl Machine for Bsd<'_> {
 
 fn unresolved(host: &str, port: u16, line: usize, error: &ResolveError) -> StepError {
     let advice = match error {
+        ResolveError::Interrupted => return StepError::Interrupted,
         // This error includes its own advice.
         ResolveError::Retries(_) => String::new(),
         _ => format!(

@@ -101,10 +101,11 @@ impl DnsSettings {
     }
 }
 
-/// Returns FreeBSD's command that removes the name servers of a device.
+/// Returns FreeBSD's command that removes the name servers of a device. `-f` has it succeed without
+/// them.
 #[must_use]
 pub fn remove(device: &str) -> SystemCommand {
-    command(RESOLVCONF, &["-d", device])
+    command(RESOLVCONF, &["-d", device, "-f"])
 }
 
 /// Returns the commands that give a network service its settings.
@@ -185,7 +186,7 @@ mod tests {
             command.input,
             "nameserver 10.0.0.53\nnameserver fd09::53\nsearch example.org lan\n"
         );
-        assert_eq!(remove("wg0").to_string(), "resolvconf -d wg0");
+        assert_eq!(remove("wg0").to_string(), "resolvconf -d wg0 -f");
     }
 
     #[test]

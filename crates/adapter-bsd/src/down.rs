@@ -105,6 +105,11 @@ pub fn down(
             machine.run_hook(&command, name).map_err(failed)?;
         }
     }
+    // FreeBSD 14 keeps the interface of a process that was killed.
+    let left = journal.device().filter(|_| !is_stale && device.is_none());
+    if let Some(left) = left {
+        machine.delete(left).map_err(failed)?;
+    }
     if let Some(device) = &device {
         let saved = request
             .file

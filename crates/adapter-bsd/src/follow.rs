@@ -74,7 +74,9 @@ pub fn follow(tunnel: &Tunnel, snapshot: &Snapshot) -> Vec<FollowChange> {
         let other = other.filter(|service| settings.of_service(&service.name) != **service);
         changes.extend(other.cloned().map(FollowChange::Service));
     }
-    let deleted = tunnel.routes.iter().map(|route| route.destination);
+    // Other FIBs are not listed.
+    let main = tunnel.routes.iter().filter(|route| route.fib.is_none());
+    let deleted = main.map(|route| route.destination);
     let deleted = deleted.filter(|network| {
         let mut routes = snapshot.routes.iter();
         !tunnel.reported.contains(network) && !routes.any(|it| it.route.destination == *network)

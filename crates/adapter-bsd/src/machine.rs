@@ -48,7 +48,7 @@ pub trait Machine {
     ///
     /// # Errors
     /// See [`StepError`].
-    fn resolve(&mut self, file: &File) -> Result<(), StepError>;
+    fn resolve(&mut self, file: &File, report: &mut dyn Report) -> Result<(), StepError>;
 
     /// Creates the device.
     ///
@@ -216,7 +216,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn missing_rights_and_jails_are_told_in_one_line() {
+    fn missing_rights_and_jails_are_reported_in_one_line() {
         for (number, advice) in [(EPERM, "by root"), (EACCES, "vnet"), (ENXIO, "unhide tun")] {
             let error = StepError::Kernel(io::Error::from_raw_os_error(number)).to_string();
             assert!(error.contains(advice) && !error.contains('\n'), "{error}");

@@ -138,12 +138,17 @@ impl Snapshot {
     /// interface use.
     fn is_foreign(&self, entry: &RouteEntry) -> bool {
         let route = &entry.route;
-        let is_cloned =
-            self.system == System::MacOs && (entry.flags & WAS_CLONED != 0 || entry.is_neighbour());
         let is_own = self
             .own
             .is_some_and(|own| entry.interface == own || route.next_hop == NextHop::Interface(own));
-        entry.is_up() && !is_cloned && !is_own && route.scope.is_none() && route.zone == 0
+        !is_own && route.zone == 0 && self.is_usual(entry)
+    }
+
+    /// Returns true if packets without a bound interface use the route, and if it is no copy that
+    /// macOS has made for one destination, such as an entry of the ARP cache.
+    pub(crate) fn is_usual(&self, entry: &RouteEntry) -> bool {
+        let is_cloned = self.system == System::MacOs && entry.flags & WAS_CLONED != 0;
+        entry.is_up() && entry.route.scope.is_none() && !is_cloned
     }
 }
 

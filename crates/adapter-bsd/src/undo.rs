@@ -2,8 +2,6 @@
 
 use std::fmt;
 
-use taupe_os_bsd::System;
-
 use crate::dns;
 use crate::journal::{Journal, JournalError, LastingChange};
 use crate::machine::{Machine, Report, SnapshotRequest, StepError};
@@ -121,10 +119,7 @@ pub(crate) fn undo(
 pub(crate) fn is_present(snapshot: &Snapshot, route: &TunnelRoute) -> bool {
     let mut routes = snapshot.routes.iter();
     routes.any(|entry| {
-        // A cloned route of macOS has the same destination.
-        entry.is_up()
-            && entry.route.scope.is_none()
-            && !(snapshot.system == System::MacOs && entry.is_neighbour())
+        snapshot.is_usual(entry)
             && entry.route.destination == route.destination
             && hop_of(snapshot, entry) == route.hop
     })

@@ -126,7 +126,8 @@ pub fn up(
         .snapshot(SnapshotRequest::default())
         .map_err(UpError::Look)?;
     plan::destination(request.file, &snapshot)?;
-    machine.resolve(request.file).map_err(UpError::Look)?;
+    let resolved = machine.resolve(request.file, report);
+    resolved.map_err(UpError::Look)?;
     let boot = machine.boot().map_err(UpError::Look)?;
     let post_down = &request.file.interface.hooks.post_down;
     let mut journal = lock.begin(Header::new(boot, request.config, post_down))?;
@@ -171,7 +172,12 @@ fn prepare(
             });
         }
         Some(device) => machine.delete(&device).map_err(UpError::Look)?,
-        None => {}
+        // FreeBSD 14 keeps the interface of a process that was killed.
+        None => {
+            let left = journal.device().filter(|_| !is_stale);
+            let deleted = left.map_or(Ok(()), |device| machine.delete(device));
+            deleted.map_err(UpError::Look)?;
+        }
     }
     if journal.changes().next().is_some() && !is_stale {
         let sentence = format!("the last {interface} was killed: undoing its changes");

@@ -61,7 +61,7 @@ enum UsageError {
     OnlyOnLinux { command: &'static str },
 }
 
-/// Commands that exist only on Linux.
+/// Commands that exist on Linux, and not on every other system.
 const ONLY_ON_LINUX: [&str; 13] = [
     "app", "device", "doctor", "down", "exec", "explain", "flows", "lock", "reload", "report",
     "save", "status", "up",

@@ -112,7 +112,7 @@ fn default_routes_are_halves_and_the_endpoint_has_its_own_route() {
 }
 
 #[test]
-fn ipv6_is_refused_if_the_file_makes_ipv4_whole_only() {
+fn ipv6_is_refused_if_the_file_tunnels_all_of_ipv4_only() {
     for peer in [
         "AllowedIPs = 0.0.0.0/0",
         "AllowedIPs = 0.0.0.0/0, fd09::/64",
@@ -327,7 +327,7 @@ fn tables_are_fibs_on_freebsd_and_main_only_on_macos() {
 }
 
 #[test]
-fn a_mark_is_told_on_macos_and_set_on_freebsd() {
+fn a_mark_is_reported_on_macos_and_set_on_freebsd() {
     let file = file(
         &format!("{ADDRESS}\nFwMark = 9"),
         "AllowedIPs = 10.8.0.0/16",

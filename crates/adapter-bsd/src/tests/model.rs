@@ -237,6 +237,8 @@ pub(super) struct Model {
     device: Option<DeviceInterface>,
     /// Calls until the fault, and the fault.
     fault: Option<(usize, Fault)>,
+    /// True if the interface of a killed process stays.
+    pub(super) keeps_interface: bool,
     /// True if the fault has occurred.
     pub(super) struck: bool,
     /// The routers and neighbours whose reachability is checked after each call, with the interface.
@@ -294,6 +296,7 @@ impl Model {
             directory,
             device: None,
             fault: None,
+            keeps_interface: false,
             struck: false,
             must_reach: Vec::new(),
             looped: false,
@@ -315,9 +318,11 @@ impl Model {
         self.store.journal("wg0").exists()
     }
 
-    /// Ends the device's process: its interface goes, and nothing is undone.
+    /// Ends the device's process: its interface goes, except on FreeBSD 14, and nothing is undone.
     pub(super) fn kill_device(&mut self) {
-        if let Some(device) = self.device.take() {
+        if let Some(device) = self.device.take()
+            && !self.keeps_interface
+        {
             self.world.delete_interface(device.index);
         }
     }
@@ -441,7 +446,7 @@ impl Machine for Model {
         })
     }
 
-    fn resolve(&mut self, _: &File) -> Result<(), StepError> {
+    fn resolve(&mut self, _: &File, _: &mut dyn Report) -> Result<(), StepError> {
         self.call(|_| Ok(()))
     }
 
@@ -541,7 +546,7 @@ impl Machine for Model {
                     let device = (*device).to_owned();
                     model.world.resolvconf.insert(device, command.input.clone());
                 }
-                ("resolvconf", ["-d", device]) => {
+                ("resolvconf", ["-d", device, "-f"]) => {
                     model.world.resolvconf.remove(*device);
                 }
                 ("networksetup", [verb, name, rest @ ..]) => {

@@ -87,9 +87,11 @@ fn a_full_tunnel_reaches_the_endpoint_and_the_home_network_beside_itself() {
 #[test]
 fn a_killed_process_leaves_routes_that_the_next_up_undoes() {
     let mut model = Model::new(freebsd_home());
+    model.keeps_interface = true;
     let file = file("Address = 10.0.0.2/24", "AllowedIPs = 0.0.0.0/0");
     up(&mut model, &file);
     model.kill_device();
+    assert_eq!(model.world.snapshot.interfaces.len(), 3);
     // IPv6 stays refused, and the endpoint's route stays.
     assert_eq!(model.world.interface_to(address("2001:4860::1")), None);
     let report = up(&mut model, &file);
@@ -104,6 +106,15 @@ fn a_killed_process_leaves_routes_that_the_next_up_undoes() {
         .expect("alive")
         .expect("down");
     assert_eq!(model.world.interface_to(address("2001:4860::1")), Some(1));
+    assert_eq!(model.world.snapshot.interfaces.len(), 2);
+    // The same with `down`.
+    up(&mut model, &file);
+    model.kill_device();
+    model
+        .down(None, &mut report_of())
+        .expect("alive")
+        .expect("down");
+    assert_eq!(model.world.snapshot.interfaces.len(), 2);
 }
 
 #[test]
@@ -251,4 +262,28 @@ fn a_saved_file_has_the_addresses_of_the_interface_and_the_prefix_lengths_of_the
         .down(None, &mut report_of())
         .expect("alive")
         .expect("down");
+}
+
+#[test]
+fn another_fib_gets_the_networks_unchanged_and_nothing_else_happens() {
+    let mut snapshot = freebsd_home();
+    snapshot.fibs.count = 4;
+    let mut model = Model::new(snapshot);
+    let before = model.world.clone();
+    let file = file("Address = 10.0.0.2/24\nTable = 2", "AllowedIPs = 0.0.0.0/0");
+    let up = model.up(&file, Options::default(), &mut report_of());
+    let tunnel = up.expect("alive").expect("up");
+    let fib: Vec<_> = model.world.snapshot.fib_routes.iter().collect();
+    assert!(matches!(fib.as_slice(), [it] if it.route.destination == net("0.0.0.0/0")));
+    let request = crate::SnapshotRequest {
+        own: Some(tunnel.device.index),
+        ..crate::SnapshotRequest::default()
+    };
+    let snapshot = crate::Machine::snapshot(&mut model, request).expect("a snapshot");
+    assert_eq!(crate::follow(&tunnel, &snapshot), []);
+    model
+        .down(None, &mut report_of())
+        .expect("alive")
+        .expect("down");
+    assert_eq!(model.world, before);
 }

@@ -79,15 +79,24 @@ fn system(what: &'static str) -> impl FnOnce(io::Error) -> TunnelCommandError {
 }
 
 /// Prints every step and note.
-struct Console;
+#[derive(Default)]
+struct Console<'a> {
+    /// The process that waits for a report.
+    caller: Option<&'a UpCaller>,
+}
 
-impl Report for Console {
+impl Report for Console<'_> {
     fn step(&mut self, command: &dyn Display) {
         say(&format_args!("[#] {command}"));
     }
 
     fn note(&mut self, note: &PlanNote) {
         say(&format_args!("[!] {}", with_remedy(note)));
+    }
+
+    /// An interrupt ends the process that waits.
+    fn is_interrupted(&self) -> bool {
+        self.caller.is_some_and(UpCaller::has_gone)
     }
 }
 
@@ -278,7 +287,10 @@ impl TunnelThread {
             compatibility: self.compatibility,
             options: self.options,
         };
-        let tunnel = match adapter::up(&mut machine, &store, &request, &mut Console) {
+        let mut console = Console {
+            caller: self.caller.as_ref(),
+        };
+        let tunnel = match adapter::up(&mut machine, &store, &request, &mut console) {
             Ok(tunnel) => tunnel,
             Err(error) => {
                 let _ = end(
@@ -362,7 +374,7 @@ fn take_down(
         file: file.as_ref().map(|(path, file)| (&**path, file)),
         save,
     };
-    let down = adapter::down(&mut machine, &store, &request, &mut Console);
+    let down = adapter::down(&mut machine, &store, &request, &mut Console::default());
     match (down, missing) {
         (Ok(()), _) => Ok(()),
         (Err(DownError::NotUp(_)), Some(missing)) => Err(missing.into()),

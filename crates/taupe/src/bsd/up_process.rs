@@ -114,8 +114,10 @@ impl UpCaller {
             return Ok(None);
         };
         rustix::process::setsid()?;
+        let socket = UnixStream::from(OwnedFd::from(system::stdin()?));
+        socket.set_nonblocking(true)?;
         Ok(Some(Self {
-            socket: OwnedFd::from(system::stdin()?).into(),
+            socket,
             compatibility: match value == QUICK {
                 true => Compatibility::WgQuick,
                 false => Compatibility::Taupe,
@@ -126,6 +128,11 @@ impl UpCaller {
     /// Returns the command whose behaviour to follow.
     pub(super) const fn compatibility(&self) -> Compatibility {
         self.compatibility
+    }
+
+    /// Returns true if that process has ended, so that nobody waits for the tunnel.
+    pub(super) fn has_gone(&self) -> bool {
+        matches!((&self.socket).read(&mut [0]), Ok(0))
     }
 
     /// Reports that the tunnel is up, and leaves the starter's standard error. If the starter is
