@@ -4,8 +4,12 @@
 //! roams, they have to follow: otherwise datagrams go nowhere, or into the tunnel. [`follow()`]
 //! compares a tunnel with a new snapshot and returns the changes, and [`keep_up()`] makes them.
 //!
-//! Routes into the tunnel that another program deletes stay deleted; that is reported once.
+//! Routes into the tunnel that another program deletes stay deleted; that is reported once. If this
+//! machine enters a network with the addresses of such a route, FreeBSD replaces it by that of the
+//! interface (`RTF_PINNED`, `add_route_byinfo` in `sys/net/route/route_ctl.c`). It is added again when
+//! that one has gone.
 
+use std::collections::HashMap;
 use std::time::Duration;
 
 use ipnet::IpNet;
@@ -13,6 +17,7 @@ use taupe_config::file::MIN_IPV6_MTU;
 use taupe_config::mtu::mtu_inside;
 use taupe_config::plan_note::PlanNote;
 use taupe_os_bsd::System;
+use taupe_os_bsd::routing::RouteEntry;
 use taupe_uapi::network_set::host;
 
 use crate::dns;
@@ -20,7 +25,7 @@ use crate::journal::{Journal, JournalError, LastingChange, Store};
 use crate::machine::{Machine, Report, SnapshotRequest, StepError};
 use crate::plan::{host_routes, narrowest_path};
 use crate::route::{Hop, TunnelRoute};
-use crate::snapshot::{ForeignRoutes, NetworkService, Snapshot};
+use crate::snapshot::{ForeignRoutes, NetworkService, Snapshot, describe, hop_of};
 use crate::tunnel::Tunnel;
 use crate::undo::is_present;
 
@@ -38,6 +43,10 @@ pub enum FollowChange {
     Service(NetworkService),
     /// Report that the route into the tunnel to this network was deleted.
     Deleted(IpNet),
+    /// Report that another route to this network, which is described, has replaced the tunnel's.
+    Displaced(IpNet, String),
+    /// Add a route into the tunnel that was replaced.
+    Restore(TunnelRoute),
 }
 
 /// Returns the changes that a tunnel needs in a new state of the system, in order. After they were
@@ -74,15 +83,31 @@ pub fn follow(tunnel: &Tunnel, snapshot: &Snapshot) -> Vec<FollowChange> {
         let other = other.filter(|service| settings.of_service(&service.name) != **service);
         changes.extend(other.cloned().map(FollowChange::Service));
     }
-    // Other FIBs are not listed.
-    let main = tunnel.routes.iter().filter(|route| route.fib.is_none());
-    let deleted = main.map(|route| route.destination);
-    let deleted = deleted.filter(|network| {
-        let mut routes = snapshot.routes.iter();
-        !tunnel.reported.contains(network) && !routes.any(|it| it.route.destination == *network)
-    });
-    changes.extend(deleted.map(FollowChange::Deleted));
+    changes.extend(changes_of_routes(tunnel, snapshot));
     changes
+}
+
+/// Returns the changes for routes into the tunnel that are not there any more. Other FIBs are not
+/// listed.
+fn changes_of_routes<'a>(
+    tunnel: &'a Tunnel,
+    snapshot: &'a Snapshot,
+) -> impl Iterator<Item = FollowChange> + 'a {
+    let usual = snapshot.routes.iter().filter(|it| snapshot.is_usual(it));
+    let present: HashMap<IpNet, &RouteEntry> = usual.map(|it| (it.route.destination, it)).collect();
+    let main = tunnel.routes.iter().filter(|route| route.fib.is_none());
+    main.filter_map(move |route| {
+        let network = route.destination;
+        let is_displaced = tunnel.displaced.contains(&network);
+        match present.get(&network) {
+            Some(entry) if entry.interface == tunnel.device.index => None,
+            Some(entry) if hop_of(snapshot, entry) == route.hop || is_displaced => None,
+            Some(entry) => Some(FollowChange::Displaced(network, describe(snapshot, entry))),
+            None if is_displaced => Some(FollowChange::Restore(route.clone())),
+            None if tunnel.reported.contains(&network) => None,
+            None => Some(FollowChange::Deleted(network)),
+        }
+    })
 }
 
 /// Error of following the network.
@@ -174,7 +199,27 @@ impl Following<'_> {
                 self.tunnel.reported.insert(*network);
                 Ok(())
             }
+            FollowChange::Displaced(network, other) => {
+                let name = &self.tunnel.device.name;
+                let sentence = format!(
+                    "{network} is not tunnelled by {name} any more: there is another route, \
+                     `{other}`"
+                );
+                self.report.note(&PlanNote::from(sentence));
+                self.tunnel.displaced.insert(*network);
+                Ok(())
+            }
+            FollowChange::Restore(route) => self.restore(route),
         }
+    }
+
+    /// Adds a route again that was replaced. One that refuses packets is in the journal still.
+    fn restore(&mut self, route: &TunnelRoute) -> Result<(), FollowError> {
+        let device = &self.tunnel.device;
+        self.report.step(&route.command("add", &device.name));
+        self.machine.add_route(device.index, route)?;
+        self.tunnel.displaced.remove(&route.destination);
+        Ok(())
     }
 
     fn forget(&mut self, route: &TunnelRoute) -> Result<(), FollowError> {

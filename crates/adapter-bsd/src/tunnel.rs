@@ -28,8 +28,10 @@ pub struct Tunnel {
     pub mtu: Option<u32>,
     /// True if the tunnel carries IPv6, which needs a larger MTU.
     pub ipv6: bool,
-    /// The routes whose deletion was reported.
+    /// The networks of routes whose deletion was reported.
     pub reported: BTreeSet<IpNet>,
+    /// The networks of routes that another interface's network has replaced.
+    pub displaced: BTreeSet<IpNet>,
 }
 
 impl Tunnel {
@@ -44,6 +46,7 @@ impl Tunnel {
             mtu: None,
             ipv6: false,
             reported: BTreeSet::new(),
+            displaced: BTreeSet::new(),
         }
     }
 

@@ -155,6 +155,35 @@ fn a_deleted_route_into_the_tunnel_is_reported_once() {
 }
 
 #[test]
+fn a_route_that_a_new_local_network_replaces_returns_when_that_network_is_left() {
+    let mut model = Model::new(freebsd_home());
+    let file = file("Address = 10.9.0.2/24", "AllowedIPs = 10.77.0.0/16");
+    let mut tunnel = up(&mut model, &file);
+    let wlan = model.world.add_interface("wlan0", 0x8843);
+    model.world.add_address(wlan, net("10.77.0.5/16"));
+    let report = keep(&mut model, &mut tunnel);
+    let [note] = report.notes.as_slice() else {
+        panic!("{:?}", report.notes);
+    };
+    assert_eq!(
+        note.sentence,
+        "10.77.0.0/16 is not tunnelled by wg0 any more: there is another route, `10.77.0.0/16 on \
+         wlan0`"
+    );
+    assert_eq!(model.world.interface_to(address("10.77.0.9")), Some(wlan));
+    assert!(keep(&mut model, &mut tunnel).notes.is_empty());
+    model.world.delete_interface(wlan);
+    let report = keep(&mut model, &mut tunnel);
+    assert_eq!(
+        report.steps,
+        ["route -q -n add -inet 10.77.0.0/16 -interface wg0"]
+    );
+    let own = tunnel.device.index;
+    assert_eq!(model.world.interface_to(address("10.77.0.9")), Some(own));
+    down(&mut model);
+}
+
+#[test]
 fn network_services_keep_the_name_servers_and_get_their_own_back() {
     let mut model = Model::new(mac_home());
     let before = model.world.snapshot.services.clone();
@@ -182,6 +211,8 @@ enum Event {
     Default(Option<u8>),
     Endpoints(Vec<u8>),
     LoseInterface,
+    Join(u8),
+    Leave,
     DeleteHost,
     Foreign(u8),
     Service,
@@ -193,6 +224,8 @@ fn events() -> impl Strategy<Value = Vec<Event>> {
         proptest::option::of(1..5_u8).prop_map(Event::Default),
         proptest::collection::vec(0..8_u8, 0..3).prop_map(Event::Endpoints),
         Just(Event::LoseInterface),
+        (0..3_u8).prop_map(Event::Join),
+        Just(Event::Leave),
         Just(Event::DeleteHost),
         (0..4_u8).prop_map(Event::Foreign),
         Just(Event::Service),
@@ -236,6 +269,20 @@ fn happen(model: &mut Model, own: u16, event: &Event) {
             world.snapshot.endpoints = endpoints;
         }
         Event::LoseInterface => world.delete_interface(1),
+        Event::Join(number) => {
+            let networks = ["198.51.0.5/16", "192.168.1.9/24", "172.31.0.5/16"];
+            if let Some(network) = networks.get(usize::from(*number)) {
+                let wlan = world.add_interface("wlan0", 0x8843);
+                world.add_address(wlan, net(network));
+            }
+        }
+        Event::Leave => {
+            let mut interfaces = world.snapshot.interfaces.iter();
+            let wlan = interfaces.find(|it| it.name.as_deref() == Some("wlan0"));
+            if let Some(index) = wlan.map(|it| it.index) {
+                world.delete_interface(index);
+            }
+        }
         Event::DeleteHost => {
             let _ = world.delete_route(net("198.51.100.9/32"));
         }

@@ -207,14 +207,35 @@ impl World {
             IpNet::V6(it) => it.prefix_len() < 128,
         };
         if implies_route {
-            // If another interface has the route, the address goes without.
-            let _ = self.add_route(None, network.trunc(), NextHop::Interface(index));
+            self.connect(index, network.trunc());
         }
         let loopback = NextHop::Interface(self.loopback());
         let _ = self.add_route(None, host(network.addr()), loopback);
     }
 }
 
+impl World {
+    /// Adds the route to an interface's own network. On FreeBSD it replaces a static route (rule of
+    /// `RTF_PINNED`). Otherwise, if there is a route, the address goes without.
+    fn connect(&mut self, index: u16, network: IpNet) {
+        let next_hop = NextHop::Interface(index);
+        if self.add_route(None, network, next_hop) == Err(EEXIST)
+            && self.snapshot.system == System::FreeBsd
+        {
+            let routes = &mut self.snapshot.routes;
+            routes.retain(|it| it.route.destination != network || it.flags & STATIC == 0);
+            let _ = self.add_route(None, network, next_hop);
+        }
+        let mut routes = self.snapshot.routes.iter_mut();
+        if let Some(own) = routes.find(|it| {
+            it.route.destination == network && it.interface == index && it.route.scope.is_none()
+        }) {
+            own.flags &= !STATIC;
+        }
+    }
+}
+
+const STATIC: u32 = 0x800;
 const ESRCH: i32 = 3;
 const ENXIO: i32 = 6;
 const EEXIST: i32 = 17;
