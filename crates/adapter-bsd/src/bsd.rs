@@ -42,6 +42,9 @@ const FOLDERS: [&str; 4] = ["/sbin", "/usr/sbin", "/usr/local/sbin", "/usr/local
 const ANSWER: Duration = Duration::from_secs(1);
 const END: Duration = Duration::from_secs(10);
 
+/// Difference between two files that were created at the same time, as in wg-quick.
+const SAME_TIME: Duration = Duration::from_secs(2);
+
 /// Interval between two looks at an interface that is about to go.
 const PAUSE: Duration = Duration::from_millis(50);
 
@@ -179,12 +182,22 @@ pub fn name_file(tunnel: &str) -> PathBuf {
 pub fn running_device(tunnel: &str) -> Option<String> {
     let name = match System::HERE {
         System::FreeBsd => tunnel.to_owned(),
-        System::MacOs => fs::read_to_string(name_file(tunnel))
-            .ok()?
-            .trim()
-            .to_owned(),
+        System::MacOs => named_device(tunnel)?,
     };
     taupe_client::is_alive(&name, ANSWER).then_some(name)
+}
+
+/// Returns the name in a tunnel's file, unless another device has the name now: a device creates
+/// the file and its socket at the same time, and a process that was killed leaves both.
+fn named_device(tunnel: &str) -> Option<String> {
+    let path = name_file(tunnel);
+    let name = fs::read_to_string(&path).ok()?.trim().to_owned();
+    let socket = Path::new(SOCKETS).join(format!("{name}.sock"));
+    let created = |path: &Path| fs::metadata(path).and_then(|it| it.modified()).ok();
+    let (file, socket) = (created(&path)?, created(&socket)?);
+    let difference = socket.duration_since(file);
+    let difference = difference.or_else(|_| file.duration_since(socket));
+    difference.is_ok_and(|it| it < SAME_TIME).then_some(name)
 }
 
 /// Returns a value of the kernel. sysctl(8) is in the base system of both.

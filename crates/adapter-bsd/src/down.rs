@@ -6,7 +6,7 @@ use std::time::Duration;
 use taupe_config::file::File;
 
 use crate::hooks::with_names;
-use crate::journal::{JournalError, Store};
+use crate::journal::{Journal, JournalError, Store};
 use crate::machine::{Machine, Report, StepError};
 use crate::save::{SaveError, save_device};
 use crate::undo::{Leftover, list, undo_all};
@@ -148,7 +148,8 @@ pub fn clean_up(
     report: &mut dyn Report,
 ) -> Result<(), DownError> {
     let lock = store.lock(interface, PATIENCE)?;
-    let Some(journal) = lock.journal()? else {
+    let journal = lock.journal()?;
+    let Some(journal) = journal.filter(Journal::is_of_this_process) else {
         return Ok(());
     };
     let post_down = journal.header().post_down.clone();

@@ -140,7 +140,8 @@ pub fn keep_up(
         Err(JournalError::Busy(_)) => return Ok(()),
         Err(error) => return Err(error.into()),
     };
-    let Some(mut journal) = lock.journal()? else {
+    let journal = lock.journal()?;
+    let Some(mut journal) = journal.filter(Journal::is_of_this_process) else {
         return Ok(());
     };
     let snapshot = machine.snapshot(SnapshotRequest {

@@ -43,12 +43,14 @@ pub enum LastingChange {
     Service(NetworkService),
 }
 
-/// The first line of a journal.
+/// The first line of a journal. The process that writes it is the tunnel's.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub struct Header {
     version: u32,
     /// The boot during which `up` began.
     pub boot: BootId,
+    /// The process of the tunnel.
+    process: u32,
     /// The path of the file.
     pub config: PathBuf,
     /// The commands of PostDown, which `down` runs if the file is gone.
@@ -62,6 +64,7 @@ impl Header {
         Self {
             version: VERSION,
             boot,
+            process: std::process::id(),
             config: config.to_owned(),
             post_down: post_down.to_vec(),
         }
@@ -148,6 +151,12 @@ impl Journal {
     #[must_use]
     pub const fn header(&self) -> &Header {
         &self.header
+    }
+
+    /// Returns true if this process is the tunnel's. The next tunnel of the same name may be up
+    /// already when a process ends.
+    pub(crate) fn is_of_this_process(&self) -> bool {
+        self.header.process == std::process::id()
     }
 
     /// Returns the device's interface, if it was created.

@@ -1,5 +1,3 @@
-#![forbid(unsafe_code)]
-#![cfg(unix)]
 //! Brings the tunnel of a wg-quick file up and down on FreeBSD and macOS.
 //!
 //! ```text
@@ -24,6 +22,9 @@
 //!
 //! The pure parts and the operations are tested on Linux. The calls in `bsd.rs` are compiled and
 //! linked in the tests, and have run nowhere yet.
+
+#![forbid(unsafe_code)]
+#![cfg(unix)]
 
 #[cfg(any(target_os = "freebsd", target_os = "macos"))]
 mod bsd;

@@ -287,3 +287,24 @@ fn another_fib_gets_the_networks_unchanged_and_nothing_else_happens() {
         .expect("down");
     assert_eq!(model.world, before);
 }
+
+#[test]
+fn a_process_that_ends_leaves_the_next_tunnel_of_the_same_name_alone() {
+    let mut model = Model::new(freebsd_home());
+    let file = file("Address = 10.0.0.2/24", "AllowedIPs = 0.0.0.0/0");
+    up(&mut model, &file);
+    let before = model.world.clone();
+    // The journal is that of another process.
+    let path = model.store.journal("wg0");
+    let text = std::fs::read_to_string(&path).expect("a journal");
+    let own = format!("\"process\":{}", std::process::id());
+    assert!(text.contains(&own), "{text}");
+    std::fs::write(&path, text.replace(&own, "\"process\":1")).expect("a journal");
+    let store = model.store.clone();
+    crate::clean_up(&mut model, &store, "wg0", &mut report_of()).expect("nothing to do");
+    assert_eq!(model.world, before);
+    model
+        .down(None, &mut report_of())
+        .expect("alive")
+        .expect("down");
+}

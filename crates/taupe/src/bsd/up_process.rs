@@ -8,6 +8,7 @@
 use crate::system;
 use rustix::stdio::dup2_stderr;
 use std::env;
+use std::ffi::OsString;
 use std::fs;
 use std::io::{self, Read as _, Write as _};
 use std::os::fd::OwnedFd;
@@ -19,11 +20,8 @@ use taupe_config::file::Compatibility;
 use taupe_inspect::conf::Conf;
 use taupe_os_bsd::System;
 
-/// Environment variable of a background process: the command whose behaviour to follow.
+/// Environment variable of a background process.
 const VARIABLE: &str = "TAUPE_UP";
-
-/// Its value for `wg-quick`.
-const QUICK: &str = "wg-quick";
 
 /// Variable with the path of a file that gets the interface's name.
 const NAME_FILE: &str = "WG_TUN_NAME_FILE";
@@ -43,6 +41,15 @@ pub(super) enum StartError {
     Start(#[source] io::Error),
 }
 
+/// Returns the variable's value: the id of the starting process, and the command whose behaviour to
+/// follow.
+fn value(parent: u32, compatibility: Compatibility) -> String {
+    match compatibility {
+        Compatibility::Taupe => format!("{parent} taupe"),
+        Compatibility::WgQuick => format!("{parent} wg-quick"),
+    }
+}
+
 /// Brings a tunnel up in a background process, and waits until it is up.
 pub(super) fn start(
     conf: &Conf,
@@ -58,13 +65,7 @@ pub(super) fn start(
         .args(["up", "--foreground"])
         .args(override_routes.then_some("--override-routes"))
         .args(["--", &conf.word()])
-        .env(
-            VARIABLE,
-            match compatibility {
-                Compatibility::Taupe => "taupe",
-                Compatibility::WgQuick => QUICK,
-            },
-        )
+        .env(VARIABLE, value(std::process::id(), compatibility))
         .env(NAME_FILE, name_file(conf.interface.as_str()))
         .stdin(OwnedFd::from(theirs))
         .stdout(Stdio::null());
@@ -110,7 +111,16 @@ impl UpCaller {
     /// Returns the starter of this process, if it is a background process. Detaches it from its
     /// terminal.
     pub(super) fn of_this_process() -> io::Result<Option<Self>> {
-        let Some(value) = env::var_os(VARIABLE) else {
+        let parent = rustix::process::getppid();
+        let parent = parent.and_then(|pid| u32::try_from(pid.as_raw_nonzero().get()).ok());
+        let given = env::var_os(VARIABLE);
+        // A command of the file that calls this program inherits the variable.
+        let is_of = |compatibility: &Compatibility| {
+            let expected = parent.map(|parent| value(parent, *compatibility));
+            given.is_some() && given == expected.map(OsString::from)
+        };
+        let all = [Compatibility::Taupe, Compatibility::WgQuick];
+        let Some(compatibility) = all.into_iter().find(is_of) else {
             return Ok(None);
         };
         rustix::process::setsid()?;
@@ -118,10 +128,7 @@ impl UpCaller {
         socket.set_nonblocking(true)?;
         Ok(Some(Self {
             socket,
-            compatibility: match value == QUICK {
-                true => Compatibility::WgQuick,
-                false => Compatibility::Taupe,
-            },
+            compatibility,
         }))
     }
 
