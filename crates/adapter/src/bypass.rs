@@ -17,10 +17,10 @@ use ipnet::IpNet;
 use serde::{Deserialize, Serialize};
 use taupe_os_linux::netlink::{Address, Link, Medium, Route, RouteKind, Rule};
 use taupe_packet::ip::Family;
+use taupe_uapi::network_set::host;
 use taupe_uapi::networks::{covers, is_special, overlaps};
 
 use crate::change::Change;
-use crate::networks::host;
 
 /// A route of the main table that diverts public destinations from a full tunnel.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]

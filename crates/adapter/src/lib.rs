@@ -15,14 +15,13 @@
 //!
 //! | file | contents |
 //! |---|---|
-//! | `namespace.rs`, `networks.rs`, `tables.rs`, `stopped.rs` | network namespaces, networks, table names, stopped processes |
+//! | `namespace.rs`, `tables.rs`, `stopped.rs` | network namespaces, table names, stopped processes |
 //! | `transparent.rs` | settings of transparent mode that a journal keeps |
 //! | `request.rs`, `report.rs` | requests; progress and notes for the user |
 //! | `dns.rs` | name servers |
 //! | `change.rs` | one step, and its equivalent command |
 //! | `setting.rs`, `step_table.rs` | settings that steps make; order, undoing, reload and comparison of each kind of step |
 //! | `bypass.rs` | foreign routes that bypass a full tunnel |
-//! | `mtu.rs` | the MTU of the interface |
 //! | `plan.rs` | the steps, computed without changing anything |
 //! | `identity.rs`, `last_state.rs` | the running device, independent of its interface's name; its state after its end |
 //! | `comparison.rs` | comparison of changes with the system |
@@ -45,9 +44,7 @@ pub mod journal;
 mod last_state;
 mod linux;
 mod machine;
-mod mtu;
 mod namespace;
-mod networks;
 mod ownership;
 mod plan;
 mod reload;
@@ -83,11 +80,11 @@ pub use linux::{Linux, is_ipv6_off};
 pub use machine::{LookError, Machine, SaveError, StepError};
 pub use namespace::Namespace;
 pub use taupe_config::file::Compatibility;
+pub use taupe_config::plan_note::{PlanNote, Remedy};
 
-pub use mtu::{TunnelMtu, mtu_inside};
 pub use plan::{Plan, PlanError, Snapshot, plan};
 pub use reload::{ReloadError, reload, reload_on};
-pub use report::{PlanNote, Remedy, Report};
+pub use report::Report;
 pub use request::{Devices, Options, Outer, Request};
 pub use save::{NotSaved, save};
 pub use saved_file::{Access, replace};

@@ -25,6 +25,7 @@ use std::net::{IpAddr, SocketAddr};
 
 use ipnet::IpNet;
 use taupe_config::file::{Compatibility, File, Table};
+use taupe_config::mtu::TunnelMtu;
 use taupe_os_linux::netlink::{Address, Link, Route, Rule};
 use taupe_packet::ip::Family;
 use thiserror::Error;
@@ -32,9 +33,9 @@ use thiserror::Error;
 use crate::bypass::{self, Bypass, Surroundings};
 use crate::change::{Change, Hook, Phase};
 use crate::dns::Dns;
-use crate::mtu::TunnelMtu;
-use crate::report::{PlanNote, Remedy};
+
 use crate::request::Options;
+use taupe_config::plan_note::{PlanNote, Remedy};
 
 /// The state on which a plan depends.
 #[derive(Clone, Default, Debug)]

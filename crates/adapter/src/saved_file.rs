@@ -9,10 +9,10 @@ use std::path::{Path, PathBuf};
 use ipnet::IpNet;
 use taupe_client::Device;
 use taupe_config::file::{self, Compatibility, Current, File};
+use taupe_uapi::network_set::LINK_LOCAL;
 
 use crate::dns::Settings;
 use crate::machine::SaveError;
-use crate::networks::LINK_LOCAL;
 
 /// Returns the command that `wg-quick` prints when it saves.
 pub(crate) fn command(interface: &str) -> String {

@@ -10,3 +10,5 @@ pub mod destinations;
 pub mod file;
 #[cfg(any(test, feature = "testing"))]
 pub mod fuzzing;
+pub mod mtu;
+pub mod plan_note;

@@ -74,7 +74,7 @@ impl Conf {
     /// # Errors
     /// See [`ConfError`].
     pub fn find(word: &OsStr, compatibility: Compatibility) -> Result<Self, ConfError> {
-        Self::find_in(&folder(), word, compatibility)
+        Self::find_in(&folder_of(word), word, compatibility)
     }
 
     fn find_in(
@@ -188,6 +188,17 @@ fn own_path(folder: &Path, word: &OsStr) -> Result<PathBuf, ConfError> {
         let name = word.to_string_lossy().into_owned();
         Err(ConfError::Name { name })
     }
+}
+
+/// Returns the folder with the file of a name: on FreeBSD and macOS the first of those in which
+/// `wg-quick` looks, on other systems [`folder()`].
+fn folder_of(name: &OsStr) -> PathBuf {
+    let further = system::FURTHER_CONF_FOLDERS.into_iter().map(PathBuf::from);
+    first_with(std::iter::once(folder()).chain(further), name).unwrap_or_else(folder)
+}
+
+fn first_with(mut folders: impl Iterator<Item = PathBuf>, name: &OsStr) -> Option<PathBuf> {
+    folders.find(|folder| is_name(name) && conf_file(folder, name).exists())
 }
 
 /// Returns the path of the file of a name in a folder.

@@ -3,14 +3,19 @@
 mod background;
 mod device;
 mod network;
+mod quick;
+mod up;
+mod up_process;
 
 use crate::command_line::ABOUT;
+use crate::command_line::common::{FILES, FileArgument, RETRIES};
 use crate::command_line::groups::grouped;
 use crate::portable::{self, PortableCommand, after_help};
 use clap::{Args, CommandFactory as _, Parser, Subcommand};
 use std::ffi::OsString;
 use std::path::Path;
 use std::process::ExitCode;
+use taupe_config::file::Compatibility;
 
 /// Userspace WireGuard.
 #[derive(Parser)]
@@ -22,11 +27,73 @@ struct Taupe {
 
 #[derive(Subcommand)]
 enum Command {
+    /// Bring up the tunnel of a file
+    #[command(long_about = UP, after_long_help = format!("{UP_STATUS}\n\n{RETRIES}\n\n{FILES}\n\n{UP_EXAMPLES}"))]
+    Up(UpArguments),
+    /// Take a tunnel down
+    #[command(after_long_help = format!("{DOWN_STATUS}\n\n{FILES}\n\n{DOWN_EXAMPLES}"))]
+    Down(DownArguments),
+    /// Write the tunnel's current state into its file
+    ///
+    /// Comments in the file are lost, and only its owner can read it then.
+    #[command(after_long_help = FILES)]
+    Save(FileArgument),
     /// Run a device, for `wg` and `wg-quick`
     #[command(after_long_help = DEVICE)]
     Device(DeviceArguments),
     #[command(flatten)]
     Portable(PortableCommand),
+}
+
+const UP: &str = "\
+Bring up the tunnel of a file.\n\n\
+Taupe creates an interface with addresses, routes and name servers, like wg-quick. Networks to \
+which another interface has a route, or which are its local network, stay where they are: Taupe \
+prints a line about each. While the tunnel is up, its routes to endpoints follow the network.\n\n\
+With --foreground, SIGTERM and SIGINT take the tunnel down, without its PreDown commands. Without it, one process stays in the background.";
+
+const UP_STATUS: &str = "\
+Exit status:
+  0  The tunnel can be used. With --foreground: it could be, and is down again.
+  1  Failed, or the tunnel is up already; standard error says what, why and what
+     to do. All changes are undone.
+  2  Wrong usage; nothing was done.";
+
+const UP_EXAMPLES: &str = "\
+Examples:
+  sudo taupe up home
+  sudo taupe up --foreground ./home.conf";
+
+const DOWN_STATUS: &str = "\
+Exit status:
+  0  The tunnel is down, and nothing of it is left.
+  1  The tunnel is not up, or a change could not be undone; standard error says
+     what, why and what to do.
+  2  Wrong usage; nothing was done.";
+
+const DOWN_EXAMPLES: &str = "\
+Examples:
+  sudo taupe down home";
+
+#[derive(Args)]
+struct UpArguments {
+    #[command(flatten)]
+    file: FileArgument,
+    /// Stay in the foreground until a signal arrives
+    #[arg(short, long)]
+    foreground: bool,
+    /// Take precedence over existing routes and the LAN
+    #[arg(long)]
+    override_routes: bool,
+}
+
+#[derive(Args)]
+struct DownArguments {
+    #[command(flatten)]
+    file: FileArgument,
+    /// Do not write the file, despite `SaveConfig = true`
+    #[arg(long)]
+    no_save: bool,
 }
 
 const DEVICE: &str = "\
@@ -75,7 +142,25 @@ pub fn command_line() -> clap::Command {
 /// Executes the command in the process's arguments and environment.
 #[must_use]
 pub fn main() -> ExitCode {
+    let arguments: Vec<OsString> = std::env::args_os().collect();
+    if quick::is_quick(&arguments) {
+        return quick::main(&arguments);
+    }
     portable::main(by_name, |taupe: Taupe, arguments| match taupe.command {
+        Command::Up(UpArguments {
+            file,
+            foreground,
+            override_routes,
+        }) => up::up(&up::UpOrder {
+            file: file.file,
+            foreground,
+            override_routes,
+            compatibility: Compatibility::Taupe,
+        }),
+        Command::Down(DownArguments { file, no_save }) => {
+            up::down(&file.file, !no_save, Compatibility::Taupe)
+        }
+        Command::Save(FileArgument { file }) => up::save(&file, Compatibility::Taupe),
         Command::Device(DeviceArguments {
             interface,
             foreground,

@@ -4,8 +4,9 @@
 use crate::console::say;
 use ipnet::IpNet;
 use std::net::SocketAddr;
-use taupe_adapter::TunnelMtu;
+
 use taupe_config::file::{Endpoint, File};
+use taupe_config::mtu::TunnelMtu;
 use taupe_os_linux::netlink::{Netlink, NetlinkError};
 
 #[derive(Debug, thiserror::Error)]

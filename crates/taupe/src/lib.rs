@@ -52,6 +52,7 @@ cfg_if::cfg_if! {
         mod paint;
         mod passed_descriptor;
         mod plan;
+        mod plan_note;
         mod progress;
         mod report;
         mod root;
@@ -76,6 +77,7 @@ cfg_if::cfg_if! {
     } else {
         mod bsd;
         mod passed_descriptor;
+        mod plan_note;
         mod portable;
         #[path = "system/bsd.rs"]
         mod system;

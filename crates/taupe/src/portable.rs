@@ -61,7 +61,7 @@ enum UsageError {
     OnlyOnLinux { command: &'static str },
 }
 
-/// Commands that exist only on Linux.
+/// Commands that exist on Linux, and not on every other system.
 const ONLY_ON_LINUX: [&str; 13] = [
     "app", "device", "doctor", "down", "exec", "explain", "flows", "lock", "reload", "report",
     "save", "status", "up",
@@ -111,7 +111,7 @@ impl PortableCommand {
     /// Executes the command. `arguments` are those of the process.
     pub(crate) fn run(self, arguments: &[OsString]) -> ExitCode {
         match self {
-            Self::Strip(FileArgument { file }) => strip(&file),
+            Self::Strip(FileArgument { file }) => strip(&file, Compatibility::Taupe),
             Self::Check(FileArgument { file }) => crate::check::main(&file),
             Self::Proxy(proxy) => crate::proxy::main(&proxy.order(&|name| std::env::var_os(name))),
             Self::AllowedIps(AllowedIps { networks, except }) => {
@@ -128,12 +128,12 @@ impl PortableCommand {
 }
 
 /// Prints a file in the form that devices take. Fails if the file has errors.
-fn strip(word: &OsStr) -> ExitCode {
-    let conf = match Conf::find(word, Compatibility::Taupe) {
+pub(crate) fn strip(word: &OsStr, compatibility: Compatibility) -> ExitCode {
+    let conf = match Conf::find(word, compatibility) {
         Ok(conf) => conf,
         Err(error) => return complain(&error, FAILED),
     };
-    let checked = match check(&conf, Compatibility::Taupe) {
+    let checked = match check(&conf, compatibility) {
         Ok(checked) => checked,
         Err(error) => return complain(&error, FAILED),
     };
@@ -147,7 +147,7 @@ fn strip(word: &OsStr) -> ExitCode {
             FAILED,
         );
     }
-    let stripped = check::strip(&conf, &checked.text, Compatibility::Taupe.dialect());
+    let stripped = check::strip(&conf, &checked.text, compatibility.dialect());
     exit(console::print(&stripped), ExitCode::SUCCESS)
 }
 

@@ -2,8 +2,9 @@
 
 use crate::console::say;
 use crate::interrupt::Interrupt;
+use crate::plan_note::with_remedy;
 use std::io;
-use taupe_adapter::{PlanNote, Remedy, Report};
+use taupe_adapter::{PlanNote, Report};
 
 /// Request of a signal.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -128,44 +129,9 @@ impl Report for Console {
     }
 }
 
-/// Returns a note with the option or key after which it no longer applies.
-fn with_remedy(note: &PlanNote) -> String {
-    let PlanNote { sentence, remedy } = note;
-    match remedy {
-        None => sentence.clone(),
-        Some(Remedy::Override) => format!("{sentence}; --override-routes tunnels it"),
-        Some(Remedy::Exclude) => {
-            format!("{sentence}; DisallowedIPs keeps them out of the tunnel knowingly")
-        }
-        Some(Remedy::OverrideOrExclude) => format!(
-            "{sentence}; --override-routes tunnels them, DisallowedIPs keeps them out of the \
-             tunnel knowingly"
-        ),
-    }
-}
-
 #[cfg(test)]
 mod tests {
-    use super::{SHOWN_ROUTES, in_short, with_remedy};
-    use taupe_adapter::{PlanNote, Remedy};
-
-    #[test]
-    fn notes_about_routes_name_the_option_that_tunnels_them() {
-        let shown = |remedy| {
-            let sentence = "10.0.0.0/8 is not tunnelled".to_owned();
-            with_remedy(&PlanNote { sentence, remedy })
-        };
-        assert_eq!(shown(None), "10.0.0.0/8 is not tunnelled");
-        for remedy in [Remedy::Override, Remedy::OverrideOrExclude] {
-            let text = shown(Some(remedy));
-            assert!(
-                text.contains("tunnelled; --override-routes tunnels"),
-                "{text}"
-            );
-        }
-        let text = shown(Some(Remedy::Exclude));
-        assert!(!text.contains("--override-routes"), "{text}");
-    }
+    use super::{SHOWN_ROUTES, in_short};
 
     #[test]
     fn few_routes_are_printed_one_by_one_and_many_in_one_line() {

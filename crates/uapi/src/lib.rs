@@ -39,6 +39,7 @@ mod error;
 #[cfg(any(test, feature = "testing"))]
 pub mod fuzzing;
 pub mod key;
+pub mod network_set;
 pub mod networks;
 pub mod prefix;
 mod print;

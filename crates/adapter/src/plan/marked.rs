@@ -5,11 +5,11 @@ use taupe_config::destinations::{self, Class};
 use taupe_config::file::KillSwitch;
 use taupe_os_linux::netlink::{RouteKind, Rule};
 use taupe_packet::ip::Family;
+use taupe_uapi::network_set::host;
 
 use super::Plan;
 use super::routing::Routing;
 use crate::change::Change;
-use crate::networks::host;
 
 impl Routing<'_> {
     /// Adds a table for packets with a mark, and for packets from the tunnel's own addresses. Only

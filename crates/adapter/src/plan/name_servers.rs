@@ -17,10 +17,10 @@ use std::net::IpAddr;
 
 use ipnet::IpNet;
 use taupe_packet::ip::Family;
+use taupe_uapi::network_set::{LINK_LOCAL, NetworkSet, host};
 
 use super::routing::{Policy, Routing};
-use crate::networks::{LINK_LOCAL, Networks, host};
-use crate::report::PlanNote;
+use taupe_config::plan_note::PlanNote;
 
 impl Routing<'_> {
     /// Adds a route for each name server inside the tunnel. Reports servers outside the tunnel
@@ -32,7 +32,7 @@ impl Routing<'_> {
         is_full: &dyn Fn(&IpNet) -> bool,
         notes: &mut Vec<PlanNote>,
     ) {
-        let tunnelled: Networks = self.wanted().into_iter().collect();
+        let tunnelled: NetworkSet = self.wanted().into_iter().collect();
         let existing = self.existing();
         let is_endpoint = |server: IpAddr| {
             let mut endpoints = self.snapshot.endpoints.iter();

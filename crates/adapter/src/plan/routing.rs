@@ -8,13 +8,13 @@ use ipnet::IpNet;
 use taupe_config::file::{Compatibility, File, Table};
 use taupe_os_linux::netlink::{Address, Route, RouteKind, Rule};
 use taupe_packet::ip::Family;
+use taupe_uapi::network_set::{LINK_LOCAL, NetworkSet, everything, halves, host};
 use taupe_uapi::networks::{self, is_special};
 
 use super::{Plan, Snapshot, distinct};
 use crate::change::{Change, InterfaceKey};
-use crate::networks::{LINK_LOCAL, Networks, everything, halves, host};
-use crate::report::{PlanNote, Remedy};
 use crate::request::Options;
+use taupe_config::plan_note::{PlanNote, Remedy};
 
 /// The first mark and table that `wg-quick` tries.
 const FIRST_TABLE: u32 = 51820;
@@ -102,7 +102,7 @@ impl Routing<'_> {
         let implied = self.implied();
         let contested = match self.compatibility {
             Compatibility::Taupe => self.contested(&implied),
-            Compatibility::WgQuick => Networks::default(),
+            Compatibility::WgQuick => NetworkSet::default(),
         };
         let (defaults, others): (Vec<_>, Vec<_>) =
             wanted.into_iter().partition(|net| net.prefix_len() == 0);
@@ -324,7 +324,7 @@ impl Routing<'_> {
     /// Returns the networks that the kernel routes into the tunnel because of its addresses: the
     /// network of each address, except for a single IPv4 address, and the link-local network of
     /// every TUN.
-    fn implied(&self) -> Networks {
+    fn implied(&self) -> NetworkSet {
         let addresses = self.addresses.iter();
         let connected = addresses.filter(|net| net.prefix_len() != 32 || net.addr().is_ipv6());
         connected.copied().chain([LINK_LOCAL]).collect()
@@ -332,7 +332,7 @@ impl Routing<'_> {
 
     /// Returns the tunnel's own networks in which other interfaces have a route or an address, so
     /// that the kernel may route a part of them elsewhere.
-    fn contested(&self, implied: &Networks) -> Networks {
+    fn contested(&self, implied: &NetworkSet) -> NetworkSet {
         let routes = self.existing().into_keys();
         let local = self.local_networks().into_iter();
         let others = routes.chain(local.map(|address| address.network.trunc()));
@@ -353,7 +353,7 @@ impl Routing<'_> {
     fn resolve_conflicts(
         &self,
         main: Vec<IpNet>,
-        all: &Networks,
+        all: &NetworkSet,
         is_full: &dyn Fn(&IpNet) -> bool,
         notes: &mut Vec<PlanNote>,
     ) -> Vec<IpNet> {
@@ -363,7 +363,7 @@ impl Routing<'_> {
             .iter()
             .map(|address| (address.network.trunc(), *address))
             .collect();
-        let mut settled = Networks::default();
+        let mut settled = NetworkSet::default();
         let mut result = Vec::with_capacity(main.len());
         let mut keep = |net: IpNet, result: &mut Vec<IpNet>| {
             if !settled.contains(&net) {
@@ -464,8 +464,8 @@ impl Routing<'_> {
     /// Returns the tunnel's routes that would carry its own datagrams, each with an endpoint that
     /// it contains.
     fn carrying_itself(&self, main: &[IpNet]) -> BTreeMap<IpNet, IpAddr> {
-        let mut ours: Networks = main.iter().copied().collect();
-        let theirs: Networks = self
+        let mut ours: NetworkSet = main.iter().copied().collect();
+        let theirs: NetworkSet = self
             .snapshot
             .routes
             .iter()

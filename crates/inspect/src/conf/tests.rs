@@ -1,4 +1,4 @@
-use super::{Compatibility, Conf, ConfError, access_through, interface};
+use super::{Compatibility, Conf, ConfError, access_through, first_with, interface};
 use std::ffi::OsStr;
 use std::fs::{self, Permissions};
 use std::os::unix::ffi::OsStrExt as _;
@@ -39,6 +39,21 @@ impl Drop for Folder {
 }
 
 use Compatibility::{Taupe, WgQuick};
+
+#[test]
+fn the_first_folder_that_has_the_file_is_taken() {
+    let first = Folder::new("first", &["wg0.conf"]);
+    let second = Folder::new("second", &["wg0.conf", "wg1.conf"]);
+    let found = |name: &str| {
+        let folders = [first.0.clone(), second.0.clone()];
+        first_with(folders.into_iter(), OsStr::new(name))
+    };
+    assert_eq!(found("wg0").as_ref(), Some(&first.0));
+    assert_eq!(found("wg1").as_ref(), Some(&second.0));
+    assert_eq!(found("wg2"), None);
+    // A path is not looked for in a folder.
+    assert_eq!(found("../second/wg1"), None);
+}
 
 #[test]
 fn a_name_means_a_file_in_the_folder_and_a_path_means_itself() {

@@ -6,6 +6,9 @@ pub(crate) use unix::{ADMINISTRATOR, conf_folder, mode};
 
 use taupe_config::file::Parsed;
 
+/// Folders besides [`conf_folder`]: none.
+pub(crate) const FURTHER_CONF_FOLDERS: [&str; 0] = [];
+
 /// Length of the longest name of an interface in bytes: `IFNAMSIZ` without the final zero byte.
 pub(crate) const LONGEST_NAME: usize = 15;
 

@@ -6,6 +6,9 @@ use taupe_config::file::Parsed;
 /// The users who may read every file.
 pub(crate) const ADMINISTRATOR: &str = "an administrator";
 
+/// Folders besides [`conf_folder`]: none.
+pub(crate) const FURTHER_CONF_FOLDERS: [&str; 0] = [];
+
 /// Length of the longest name of a tunnel in bytes, the limit of other WireGuard programs. No
 /// interface has to take the name.
 pub(crate) const LONGEST_NAME: usize = 32;

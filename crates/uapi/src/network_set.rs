@@ -3,24 +3,25 @@
 use std::collections::HashSet;
 use std::net::{IpAddr, Ipv6Addr};
 
+use crate::prefix;
 use ipnet::{IpNet, Ipv4Net, Ipv6Net};
 use taupe_packet::ip::Family;
-use taupe_uapi::prefix;
 
 /// A set of networks without host bits.
 ///
 /// A lookup costs one hash lookup for each prefix length among the members, so that hundreds of
 /// thousands of networks can be checked against each other.
-#[derive(Clone, Default)]
-pub(crate) struct Networks {
+#[derive(Clone, Debug, Default)]
+pub struct NetworkSet {
     members: HashSet<IpNet>,
     /// Number of members with each prefix length.
     v4: Vec<usize>,
     v6: Vec<usize>,
 }
 
-impl Networks {
-    pub(crate) fn insert(&mut self, network: IpNet) {
+impl NetworkSet {
+    /// Adds a network. Host bits are cleared.
+    pub fn insert(&mut self, network: IpNet) {
         let network = network.trunc();
         if self.members.insert(network) {
             let length = usize::from(network.prefix_len());
@@ -34,7 +35,8 @@ impl Networks {
         }
     }
 
-    pub(crate) fn remove(&mut self, network: &IpNet) {
+    /// Removes a network.
+    pub fn remove(&mut self, network: &IpNet) {
         if self.members.remove(network) {
             let length = usize::from(network.prefix_len());
             let lengths = self.lengths_mut(Family::of(network.addr()));
@@ -44,12 +46,15 @@ impl Networks {
         }
     }
 
-    pub(crate) fn contains(&self, network: &IpNet) -> bool {
+    /// Returns true if the network is a member.
+    #[must_use]
+    pub fn contains(&self, network: &IpNet) -> bool {
         self.members.contains(network)
     }
 
     /// Returns the longest member that contains all of `network`.
-    pub(crate) fn holding(&self, network: &IpNet) -> Option<IpNet> {
+    #[must_use]
+    pub fn holding(&self, network: &IpNet) -> Option<IpNet> {
         let lengths = match Family::of(network.addr()) {
             Family::V4 => &self.v4,
             Family::V6 => &self.v6,
@@ -69,7 +74,7 @@ impl Networks {
     }
 }
 
-impl FromIterator<IpNet> for Networks {
+impl FromIterator<IpNet> for NetworkSet {
     fn from_iter<I: IntoIterator<Item = IpNet>>(networks: I) -> Self {
         let mut set = Self::default();
         networks.into_iter().for_each(|network| set.insert(network));
@@ -78,18 +83,20 @@ impl FromIterator<IpNet> for Networks {
 }
 
 /// The network of link-local IPv6 addresses, which every interface has (RFC 4291 §2.5.6).
-pub(crate) const LINK_LOCAL: IpNet = IpNet::V6(Ipv6Net::new_assert(
+pub const LINK_LOCAL: IpNet = IpNet::V6(Ipv6Net::new_assert(
     Ipv6Addr::new(0xfe80, 0, 0, 0, 0, 0, 0, 0),
     64,
 ));
 
 /// Returns the network that contains only one address.
-pub(crate) fn host(address: IpAddr) -> IpNet {
+#[must_use]
+pub fn host(address: IpAddr) -> IpNet {
     IpNet::from(address)
 }
 
 /// Returns the network of all addresses of a family.
-pub(crate) fn everything(family: Family) -> IpNet {
+#[must_use]
+pub fn everything(family: Family) -> IpNet {
     match family {
         Family::V4 => IpNet::V4(Ipv4Net::default()),
         Family::V6 => IpNet::V6(Ipv6Net::default()),
@@ -97,14 +104,15 @@ pub(crate) fn everything(family: Family) -> IpNet {
 }
 
 /// Returns the two halves of a network; `None` for a single address.
-pub(crate) fn halves(network: &IpNet) -> Option<[IpNet; 2]> {
+#[must_use]
+pub fn halves(network: &IpNet) -> Option<[IpNet; 2]> {
     let mut halves = network.subnets(network.prefix_len() + 1).ok()?;
     Some([halves.next()?, halves.next()?])
 }
 
 #[cfg(test)]
 mod tests {
-    use super::{Networks, halves};
+    use super::{NetworkSet, halves};
     use ipnet::IpNet;
 
     fn net(text: &str) -> IpNet {
@@ -113,7 +121,7 @@ mod tests {
 
     #[test]
     fn the_longest_holder_is_found() {
-        let mut set: Networks = [
+        let mut set: NetworkSet = [
             "0.0.0.0/0",
             "10.0.0.0/8",
             "10.1.0.0/16",
@@ -123,7 +131,7 @@ mod tests {
         .map(net)
         .into_iter()
         .collect();
-        let holder = |set: &Networks, text| set.holding(&net(text)).map(|net| net.to_string());
+        let holder = |set: &NetworkSet, text| set.holding(&net(text)).map(|net| net.to_string());
         let is =
             |found: Option<String>, expected: &str| assert_eq!(found.as_deref(), Some(expected));
         is(holder(&set, "10.1.2.3/32"), "10.1.0.0/16");

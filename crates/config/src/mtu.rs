@@ -5,7 +5,7 @@
 //! uplink. Therefore no tunnel that carries IPv6 gets such an MTU, neither from the file nor
 //! computed.
 
-use taupe_config::file::{File, MIN_IPV6_MTU};
+use crate::file::{File, MIN_IPV6_MTU};
 
 /// Bytes that an encrypted packet adds to an IPv6 packet of 0 bytes: 40 (IPv6) + 8 (UDP) +
 /// 32 (transport data, whitepaper §5.4.6). `wg-quick` always takes the larger of the two

@@ -1,0 +1,6 @@
+//! Tests on a simulated system.
+
+mod faults;
+mod following;
+mod model;
+mod stories;

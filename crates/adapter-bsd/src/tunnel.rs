@@ -1,0 +1,79 @@
+//! A tunnel that is up, as its own process knows it.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::net::IpAddr;
+
+use ipnet::IpNet;
+
+use crate::device::DeviceInterface;
+use crate::dns::DnsSettings;
+use crate::plan::{Plan, claimed};
+use crate::route::{Hop, TunnelRoute};
+use crate::snapshot::{Snapshot, hop_of};
+use taupe_os_bsd::routing::RouteEntry;
+use taupe_uapi::network_set::{NetworkSet, host};
+
+/// A tunnel that is up, as its own process knows it.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Tunnel {
+    /// Its interface.
+    pub device: DeviceInterface,
+    /// The routes into the tunnel and those that refuse packets.
+    pub routes: Vec<TunnelRoute>,
+    /// The host routes to endpoints and routers.
+    pub hosts: BTreeMap<IpAddr, Hop>,
+    /// The name servers.
+    pub dns: Option<DnsSettings>,
+    /// The MTU in bytes that was computed last, if it follows the paths to the endpoints.
+    pub mtu: Option<u32>,
+    /// True if the tunnel carries IPv6, which needs a larger MTU.
+    pub ipv6: bool,
+    /// The networks of routes whose deletion was reported.
+    pub reported: BTreeSet<IpNet>,
+    /// The networks of routes that another interface's network has replaced.
+    pub displaced: BTreeSet<IpNet>,
+}
+
+impl Tunnel {
+    /// Returns a tunnel whose device exists, and of whose plan nothing was applied yet.
+    #[must_use]
+    pub(crate) const fn new(device: DeviceInterface) -> Self {
+        Self {
+            device,
+            routes: Vec::new(),
+            hosts: BTreeMap::new(),
+            dns: None,
+            mtu: None,
+            ipv6: false,
+            reported: BTreeSet::new(),
+            displaced: BTreeSet::new(),
+        }
+    }
+
+    /// Adds a route of its plan that was applied.
+    pub(crate) fn add(&mut self, plan: &Plan, route: &TunnelRoute) {
+        let is_claimed = claimed(plan.routes()).contains(&route.destination);
+        if route.hop == Hop::Tunnel || is_claimed {
+            self.routes.push(route.clone());
+        } else {
+            self.hosts
+                .insert(route.destination.addr(), route.hop.clone());
+        }
+    }
+
+    /// Returns the networks that its routes carry or refuse.
+    pub(crate) fn claimed(&self) -> NetworkSet {
+        claimed(self.routes.iter())
+    }
+
+    /// Returns true if an entry of the table is one that this tunnel has added.
+    pub(crate) fn has_added(&self, snapshot: &Snapshot, entry: &RouteEntry) -> bool {
+        let destination = entry.route.destination;
+        let hop = hop_of(snapshot, entry);
+        let is_host = destination == host(destination.addr())
+            && self.hosts.get(&destination.addr()) == Some(&hop);
+        let mut routes = self.routes.iter();
+        is_host
+            || hop == Hop::Reject && routes.any(|it| it.hop == hop && it.destination == destination)
+    }
+}

@@ -1,0 +1,137 @@
+//! Undoing the changes that outlive the device.
+
+use std::fmt;
+
+use crate::dns;
+use crate::journal::{Journal, JournalError, LastingChange};
+use crate::machine::{Machine, Report, SnapshotRequest, StepError};
+use crate::route::TunnelRoute;
+use crate::snapshot::{Snapshot, hop_of};
+
+/// A change that could not be undone.
+#[derive(Debug)]
+pub struct Leftover {
+    /// The command that would undo it.
+    pub command: String,
+    /// The error.
+    pub error: LeftoverError,
+}
+
+/// Error of undoing a change.
+#[derive(Debug, thiserror::Error)]
+pub enum LeftoverError {
+    /// The system refused.
+    #[error(transparent)]
+    Step(#[from] StepError),
+    /// The journal cannot be written.
+    #[error(transparent)]
+    Journal(#[from] JournalError),
+}
+
+impl fmt::Display for Leftover {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "`{}`: {}", self.command, self.error)
+    }
+}
+
+/// Formats leftovers, one a line.
+pub(crate) fn list(leftovers: &[Leftover]) -> String {
+    let lines: Vec<String> = leftovers.iter().map(Leftover::to_string).collect();
+    lines.join("\n  ")
+}
+
+/// Undoes all changes of a journal from last to first, and removes it if nothing is left. `is_stale`
+/// is true for a journal of an earlier boot, which has ended the routes.
+pub(crate) fn undo_all(
+    machine: &mut dyn Machine,
+    mut journal: Journal,
+    is_stale: bool,
+    report: &mut dyn Report,
+) -> Vec<Leftover> {
+    let changes: Vec<_> = journal
+        .changes()
+        .rev()
+        .map(|(n, it)| (n, it.clone()))
+        .collect();
+    let mut leftovers = Vec::new();
+    for (number, change) in changes {
+        let undone = match (&change, is_stale) {
+            (LastingChange::Route(_) | LastingChange::Resolvconf(_), true) => Ok(()),
+            (change, _) => undo(machine, change, report),
+        };
+        let undone = undone.map_err(LeftoverError::from);
+        let recorded = undone.and_then(|()| Ok(journal.undone(number)?));
+        if let Err(error) = recorded {
+            let command = commands(&change).join("; ");
+            leftovers.push(Leftover { command, error });
+        }
+    }
+    if leftovers.is_empty()
+        && let Err(error) = journal.remove()
+    {
+        leftovers.push(Leftover {
+            command: "rm".to_owned(),
+            error: error.into(),
+        });
+    }
+    leftovers
+}
+
+/// Undoes one change. Succeeds if it is gone already, or if another program has replaced it.
+pub(crate) fn undo(
+    machine: &mut dyn Machine,
+    change: &LastingChange,
+    report: &mut dyn Report,
+) -> Result<(), StepError> {
+    match change {
+        LastingChange::Route(route) => {
+            let snapshot = machine.snapshot(SnapshotRequest::default())?;
+            if is_present(&snapshot, route) {
+                report.step(&route.command("delete", ""));
+                machine.delete_route(route)?;
+            }
+        }
+        LastingChange::Resolvconf(device) => {
+            let command = dns::remove(device);
+            report.step(&command);
+            machine.run(&command)?;
+        }
+        LastingChange::Service(service) => {
+            let request = SnapshotRequest {
+                services: true,
+                ..SnapshotRequest::default()
+            };
+            let services = machine.snapshot(request)?.services;
+            let exists = services.iter().any(|present| present.name == service.name);
+            // The user may have deleted the service.
+            if exists && !services.contains(service) {
+                for command in dns::set_service(service) {
+                    report.step(&command);
+                    machine.run(&command)?;
+                }
+            }
+        }
+    }
+    Ok(())
+}
+
+/// Returns true if the process's table has exactly this route.
+pub(crate) fn is_present(snapshot: &Snapshot, route: &TunnelRoute) -> bool {
+    let mut routes = snapshot.routes.iter();
+    routes.any(|entry| {
+        snapshot.is_usual(entry)
+            && entry.route.destination == route.destination
+            && hop_of(snapshot, entry) == route.hop
+    })
+}
+
+fn commands(change: &LastingChange) -> Vec<String> {
+    match change {
+        LastingChange::Route(route) => vec![route.command("delete", "").to_string()],
+        LastingChange::Resolvconf(device) => vec![dns::remove(device).to_string()],
+        LastingChange::Service(service) => {
+            let commands = dns::set_service(service);
+            commands.iter().map(ToString::to_string).collect()
+        }
+    }
+}
