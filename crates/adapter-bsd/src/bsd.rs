@@ -3,7 +3,7 @@
 use std::collections::BTreeSet;
 use std::fs;
 use std::io::{self, Write as _};
-use std::net::{IpAddr, SocketAddr};
+use std::net::{IpAddr, SocketAddr, UdpSocket};
 use std::path::{Path, PathBuf};
 use std::process::{Command, ExitStatus, Stdio};
 use std::sync::mpsc::{self, RecvTimeoutError};
@@ -50,6 +50,10 @@ const PAUSE: Duration = Duration::from_millis(50);
 
 /// Delay after a change of the network, because changes come in groups.
 const GROUP: Duration = Duration::from_millis(500);
+
+/// Time after a change of the network at which it is looked at once more: macOS sets name servers
+/// later, without a notification. wg-quick does the same.
+const SETTLING: Duration = Duration::from_secs(2);
 
 /// Interval between two looks at the endpoints, of whose roaming there is no notification.
 const ROAMING: Duration = Duration::from_secs(10);
@@ -118,16 +122,22 @@ impl<'a> Bsd<'a> {
         let name = self.tunnel.clone();
         // The network may have changed since the plan was made.
         let mut is_due = true;
+        let mut wait = ROAMING;
         loop {
             if is_due && let Err(error) = keep_up(&mut self, store, &name, &mut tunnel, report) {
                 let sentence = format!("{name} cannot follow the network: {error}");
                 report.note(&sentence.into());
             }
             let before = self.endpoints.clone();
-            is_due = match changes.recv_timeout(ROAMING) {
+            is_due = match changes.recv_timeout(wait) {
                 Ok(()) => {
                     thread::sleep(GROUP);
                     while changes.try_recv().is_ok() {}
+                    wait = SETTLING;
+                    true
+                }
+                Err(RecvTimeoutError::Timeout) if wait == SETTLING => {
+                    wait = ROAMING;
                     true
                 }
                 Err(RecvTimeoutError::Timeout) => {
@@ -303,6 +313,8 @@ impl Machine for Bsd<'_> {
         Ok(Snapshot {
             fibs: self.fibs,
             fib_routes,
+            // A kernel or a jail without IPv6 has no such sockets.
+            ipv6: UdpSocket::bind("[::]:0").is_ok(),
             resolvconf: self.has_resolvconf,
             services,
             endpoints: self.endpoints.clone(),

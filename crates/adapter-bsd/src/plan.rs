@@ -209,6 +209,18 @@ pub fn plan(
     steps.push(Step::Configure {
         fwmark: fwmark.filter(|_| has_marks),
     });
+    let without_ipv6 = compatibility == Compatibility::Taupe && !snapshot.ipv6;
+    let mut addresses = file.interface.addresses.clone();
+    if without_ipv6 {
+        addresses.retain(|net| net.addr().is_ipv4());
+        notes.extend(file.carries_ipv6().then(|| {
+            let sentence = format!(
+                "IPv6 is switched off on this system: the IPv6 addresses and networks of \
+                 {interface} are left out"
+            );
+            PlanNote::from(sentence)
+        }));
+    }
     let mut routing = routing::Routing {
         interface,
         file,
@@ -216,11 +228,12 @@ pub fn plan(
         foreign: &foreign,
         compatibility,
         options,
-        addresses: &file.interface.addresses,
+        addresses: &addresses,
+        without_ipv6,
     };
-    let addresses = routing.own_addresses(destination);
-    routing.addresses = &addresses;
-    steps.extend(addresses.iter().map(|network| Step::Address {
+    let own_addresses = routing.own_addresses(destination);
+    routing.addresses = &own_addresses;
+    steps.extend(own_addresses.iter().map(|network| Step::Address {
         network: *network,
         peer: peer_of(snapshot.system, network),
     }));
@@ -265,7 +278,7 @@ pub(crate) fn tunnel_mtu(
     foreign: &ForeignRoutes<'_>,
     compatibility: Compatibility,
 ) -> TunnelMtu {
-    let ipv6 = compatibility == Compatibility::Taupe && file.carries_ipv6();
+    let ipv6 = compatibility == Compatibility::Taupe && snapshot.ipv6 && file.carries_ipv6();
     TunnelMtu::of(file, narrowest_path(snapshot, foreign), ipv6)
 }
 

@@ -26,6 +26,8 @@ pub struct Snapshot {
     pub fibs: Fibs,
     /// FreeBSD: the routes of the file's FIB, if it is not the process's.
     pub fib_routes: Vec<RouteEntry>,
+    /// True if programs can use IPv6: a kernel or a jail may lack it.
+    pub ipv6: bool,
     /// FreeBSD: true if there is a program `resolvconf`.
     pub resolvconf: bool,
     /// macOS: the network services.
@@ -71,6 +73,7 @@ impl Snapshot {
             routes: Vec::new(),
             fibs: Fibs { own: 0, count: 1 },
             fib_routes: Vec::new(),
+            ipv6: true,
             resolvconf: false,
             services: Vec::new(),
             endpoints: Vec::new(),
@@ -125,13 +128,6 @@ impl Snapshot {
                 && !LINK_LOCAL.contains(network)
         };
         self.addresses.iter().filter(is_shared).collect()
-    }
-
-    /// Returns true if the kernel has IPv6: every system then has an address on its loopback
-    /// interface.
-    pub(crate) fn has_ipv6(&self) -> bool {
-        let mut addresses = self.addresses.iter();
-        addresses.any(|address| address.network.addr().is_ipv6())
     }
 
     /// Returns true if a route is one that others have made, and that packets without a bound

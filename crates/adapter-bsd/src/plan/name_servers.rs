@@ -92,7 +92,9 @@ impl Routing<'_> {
         };
         let mut servers = Vec::new();
         for &server in &self.file.interface.dns {
-            if !LINK_LOCAL.contains(&server) && !is_own(server) && !servers.contains(&server) {
+            let is_usable = server.is_ipv4() || !self.without_ipv6;
+            let is_usable = is_usable && !LINK_LOCAL.contains(&server);
+            if is_usable && !is_own(server) && !servers.contains(&server) {
                 servers.push(server);
             }
         }

@@ -26,6 +26,8 @@ pub(super) struct Routing<'a> {
     pub(super) options: Options,
     /// The tunnel's own addresses.
     pub(super) addresses: &'a [IpNet],
+    /// True if the tunnel's IPv6 addresses and networks are left out.
+    pub(super) without_ipv6: bool,
 }
 
 /// A network for which a route is wanted.
@@ -113,7 +115,7 @@ impl Routing<'_> {
         self.local_within(&all, &is_full, &mut tunnelled, notes);
         let mut refused = Vec::new();
         let [(_, v4), (_, v6)] = full;
-        if is_taupe && v4 && !v6 && self.snapshot.has_ipv6() {
+        if is_taupe && v4 && !v6 && self.snapshot.ipv6 {
             let everything = with_halves(&[everything(Family::V6)]);
             refused = conflicts.resolve(everything, "refused", notes);
             let sentence = format!(
@@ -144,8 +146,9 @@ impl Routing<'_> {
 
     /// Returns the networks that the tunnel carries.
     pub(super) fn wanted(&self) -> Vec<IpNet> {
-        let peers = self.file.peers.iter();
-        peers.flat_map(|peer| peer.routed()).collect()
+        let routed = self.file.peers.iter().flat_map(|peer| peer.routed());
+        let is_carried = |net: &IpNet| !self.without_ipv6 || net.addr().is_ipv4();
+        routed.filter(is_carried).collect()
     }
 
     /// Returns true if a whole family is tunnelled, except for networks that the file excludes.

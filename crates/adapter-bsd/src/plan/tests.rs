@@ -412,3 +412,24 @@ fn the_server_with_an_address_of_32_bits_keeps_its_router() {
     );
     assert!(routes.contains(&"-inet 198.51.100.9 -gateway 172.31.1.1".to_owned()));
 }
+
+#[test]
+fn without_ipv6_on_the_system_the_ipv6_part_is_left_out() {
+    let mut snapshot = freebsd_home();
+    snapshot.ipv6 = false;
+    let file = file(
+        "Address = 10.0.0.2/24, fd09::2/64",
+        "AllowedIPs = 10.8.0.0/16, fd08::/16",
+    );
+    let plan = planned(&snapshot, &file);
+    assert_eq!(routes(&plan), ["-inet 10.8.0.0/16 -interface wg0"]);
+    let addresses = plan.steps.iter();
+    let addresses = addresses.filter(|step| matches!(step, Step::Address { .. }));
+    assert_eq!(addresses.count(), 1);
+    assert_eq!(
+        sentences(&plan),
+        [
+            "IPv6 is switched off on this system: the IPv6 addresses and networks of wg0 are left out"
+        ]
+    );
+}

@@ -10,6 +10,7 @@ use crate::console::say;
 use crate::plan_note::with_remedy;
 use crate::remarks::with_command;
 use crate::{FAILED, complain};
+use std::cell::Cell;
 use std::ffi::{OsStr, OsString};
 use std::fmt::Display;
 use std::io;
@@ -277,7 +278,12 @@ struct TunnelThread {
 impl TunnelThread {
     fn run(self) {
         let interface = self.conf.interface.to_string();
-        let mut start = || start_device(&interface, &self.start, &self.has_ended);
+        let is_refused = Cell::new(false);
+        let mut start = || {
+            let started = start_device(&interface, &self.start, &self.has_ended);
+            is_refused.set(started.is_err() && self.has_ended.load(Ordering::Acquire));
+            started
+        };
         let mut machine = Bsd::new(&interface, &mut start);
         let store = Store::of(System::HERE);
         let request = Request {
@@ -293,10 +299,13 @@ impl TunnelThread {
         let tunnel = match adapter::up(&mut machine, &store, &request, &mut console) {
             Ok(tunnel) => tunnel,
             Err(error) => {
-                let _ = end(
-                    &TunnelCommandError::Up(with_advice(&error)),
-                    self.compatibility,
-                );
+                let is_undone =
+                    matches!(&error, UpError::Failed { leftovers, .. } if leftovers.is_empty());
+                // The device has printed why it did not start.
+                if !(is_refused.get() && is_undone) {
+                    let error = TunnelCommandError::Up(with_advice(&error));
+                    let _ = end(&error, self.compatibility);
+                }
                 if let Some(caller) = self.caller {
                     caller.failed();
                 }
