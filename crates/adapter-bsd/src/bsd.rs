@@ -109,11 +109,12 @@ impl<'a> Bsd<'a> {
         report: &mut dyn Report,
     ) -> io::Result<()> {
         self.configured = Some(tunnel.device.name.clone());
-        let socket = RoutingSocket::open(None)?;
+        let mut socket = RoutingSocket::open(None)?;
         let (sender, changes) = mpsc::channel();
         let watch = move || {
-            while socket.next_change().is_ok() {
-                if sender.send(()).is_err() {
+            while let Ok(received) = socket.receive(None) {
+                let is_change = received.is_some_and(|received| !received.changes().is_empty());
+                if is_change && sender.send(()).is_err() {
                     return;
                 }
             }
