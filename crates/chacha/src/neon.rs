@@ -6,9 +6,10 @@
 //! woven into the rounds of the next pass, which the processor does at the same time.
 //!
 //! No secret decides on a branch or an address. Lengths and counters do, which are sent in the
-//! clear, and so does the verdict on a tag, which an attacker may know. Key, key stream and
-//! Poly1305's state are overwritten in memory. Registers are not cleared, nor are values that
-//! the compiler spills to the stack.
+//! clear, and so does the verdict on a tag, which an attacker may know. The variables that hold key,
+//! key stream and Poly1305's state are overwritten when a batch is done. Registers are not cleared,
+//! nor are copies that the compiler makes of them on the stack: a test finds none of the key and the
+//! key stream.
 #![allow(
     unsafe_code,
     reason = "vector instructions: loads, stores, and calls after detection"

@@ -28,8 +28,8 @@ pub(crate) struct Poly1305 {
 
 /// A sum and its multiplier: all that a block needs.
 ///
-/// It is not cleared on drop: an object that is cleared is in memory, and NEON's loop keeps its copy
-/// in registers. Owners in memory clear theirs.
+/// It has no `Drop`, so that the compiler can keep it in registers. [`Poly1305`] and NEON's `Weave`
+/// clear theirs.
 #[derive(Clone, Copy, Default, Zeroize)]
 pub(crate) struct Accumulator {
     /// Below 2^131.

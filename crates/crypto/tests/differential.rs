@@ -46,7 +46,7 @@ proptest! {
     #[test]
     fn batches_are_sealed_alike_and_opened_by_the_other(
         key in uniform32(any::<u8>()),
-        // Short packets are encrypted together on some processors, and not where a long one is between.
+        // Some processors encrypt short packets in sequence together. A long one ends the sequence.
         batch in vec((any::<u64>(), prop_oneof![3 => vec(any::<u8>(), 0..140), 1 => vec(any::<u8>(), 0..1500)]), 0..70),
     ) {
         let key = Secret::new(key);

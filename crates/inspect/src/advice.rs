@@ -61,3 +61,19 @@ pub fn missing_feature(feature: MissingFeature) -> String {
         feature => feature.to_string(),
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_32_bit_kernel_is_refused_in_one_line() {
+        let release = "6.1.0-rpi7-rpi-v7l".to_owned();
+        let sentence = error(&TransparentError::NarrowKernel { release });
+        let expected = "Linux 6.1.0-rpi7-rpi-v7l is a 32-bit kernel, and Taupe's eBPF programs need \
+            structures of a 64-bit one; use a 64-bit kernel, which also runs 32-bit systems; with this \
+            one, a tunnel can carry all applications (a file without AllowedApps and DisallowedApps) or \
+            one command (`taupe exec`)";
+        assert_eq!(sentence, expected);
+    }
+}

@@ -1,6 +1,10 @@
 //! The Internet checksum (RFC 1071) and its incremental update (RFC 1624).
 
-#[cfg(all(target_arch = "aarch64", target_feature = "neon"))]
+#[cfg(all(
+    target_arch = "aarch64",
+    target_feature = "neon",
+    target_endian = "little"
+))]
 #[expect(unsafe_code, reason = "vector instructions")]
 mod aarch64;
 #[cfg(target_arch = "x86_64")]
@@ -76,9 +80,17 @@ fn native_sum(bytes: &[u8]) -> u64 {
     if let Some(sum) = x86_64::sum(bytes) {
         return sum;
     }
-    #[cfg(all(target_arch = "aarch64", target_feature = "neon"))]
+    #[cfg(all(
+        target_arch = "aarch64",
+        target_feature = "neon",
+        target_endian = "little"
+    ))]
     return aarch64::sum(bytes);
-    #[cfg(not(all(target_arch = "aarch64", target_feature = "neon")))]
+    #[cfg(not(all(
+        target_arch = "aarch64",
+        target_feature = "neon",
+        target_endian = "little"
+    )))]
     portable_sum(bytes)
 }
 

@@ -4,7 +4,7 @@
 //! with two vector pipelines would lose more by the words that have to wait in memory than they
 //! would gain by having more to do.
 
-use super::vector::{Row, load_words, pin, wipe, zero};
+use super::vector::{Row, hide, load_words, pin, wipe, zero};
 use super::weave::Weave;
 use crate::key::CONSTANTS;
 use core::arch::aarch64::*;
@@ -92,22 +92,29 @@ impl Lanes {
         for (own, words) in self.own.iter_mut().zip(&blocks.0) {
             *own = load_words(words);
         }
-        let input = |word: usize| match word {
-            0..12 => self.key[word],
-            _ => self.own[word - 12],
-        };
-        let mut x: [Row; 16] = core::array::from_fn(input);
+        let mut x: [Row; 16] = core::array::from_fn(|word| self.input(word));
         let by_8 = vcreate_u8x16([3, 0, 1, 2, 7, 4, 5, 6, 11, 8, 9, 10, 15, 12, 13, 14]);
-        let mut running = weave.take_up();
+        let mut running = weave.load_accumulator();
         for _ in 0..10 {
             round!(x, by_8, [0 4 8 12] [1 5 9 13] [2 6 10 14] [3 7 11 15]; weave.step(&mut running));
             round!(x, by_8, [0 5 10 15] [1 6 11 12] [2 7 8 13] [3 4 9 14]; weave.step(&mut running));
         }
-        weave.put_down(running);
+        weave.store_accumulator(running);
+        // The key is read again. Otherwise the compiler keeps a copy of it on the stack.
+        hide(self);
         for (word, x) in x.iter_mut().enumerate() {
-            *x = vaddq_u32(*x, input(word));
+            *x = vaddq_u32(*x, self.input(word));
         }
         transpose(&x, stream);
+    }
+
+    /// A word of the input of four blocks.
+    #[inline]
+    fn input(&self, word: usize) -> Row {
+        match word {
+            0..12 => self.key[word],
+            _ => self.own[word - 12],
+        }
     }
 }
 

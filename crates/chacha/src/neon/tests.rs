@@ -7,7 +7,8 @@ use super::weave::{Segment, Weave};
 use crate::key::Words;
 use crate::poly1305::Poly1305;
 use crate::reference::{Message, check_poly1305, check_wycheproof};
-use crate::{Packet, TAG_LEN};
+use crate::{NeonKey, Packet, TAG_LEN};
+use core::arch::asm;
 
 fn poly1305_with(key: &[u8; 32]) -> Poly1305 {
     let words = key.as_chunks().0;
@@ -48,7 +49,7 @@ fn poly1305_woven_into_rounds() {
     }
 }
 
-/// Authenticates in so many passes as far as these go, and the rest by itself.
+/// Authenticates as many blocks as fit into so many passes, then the rest.
 fn authenticate(polys: &mut [Poly1305], segments: &[Segment<'_>], passes: usize) {
     let mut weave = Weave::new(polys, segments);
     // SAFETY: every processor of this architecture has the instructions.
@@ -195,5 +196,71 @@ fn runs_cover_a_batch() {
     for (covered, data) in covered.iter().zip(&data) {
         let text: Vec<_> = (0..data.len().saturating_sub(TAG_LEN)).collect();
         assert_eq!(*covered, text);
+    }
+}
+
+/// Bytes of the stack that are searched: more than a batch takes.
+const DEAD_STACK: usize = 16 << 10;
+
+/// Neither the key nor key stream remains on the stack when a batch is done.
+#[test]
+fn nothing_secret_remains_on_the_stack() {
+    let key: [u8; 32] = core::array::from_fn(|i| (i as u8).wrapping_mul(37) ^ 0xc3);
+    let mut secrets = Words::new(&key).0.to_vec();
+    for packet in 0..8 {
+        // SAFETY: every processor of this architecture has the instructions.
+        let stream = unsafe {
+            pass(
+                &Words::new(&key).0,
+                &[(0, [0, packet, 0]), (1, [0, packet, 0])],
+            )
+        };
+        secrets.extend(
+            stream
+                .as_chunks()
+                .0
+                .iter()
+                .map(|word| u32::from_le_bytes(*word)),
+        );
+    }
+    let key = NeonKey::new(&key).expect("NEON");
+    let mut data = vec![vec![7_u8; 100 + TAG_LEN]; 8];
+    let mut authentic = [false; 8];
+    for is_open in [false, true] {
+        let mut stack = vec![0_u32; DEAD_STACK / 4];
+        batch(&key, &mut data, is_open.then_some(&mut authentic[..]));
+        // SAFETY: it fills `stack` from memory that is mapped, since a thread's stack is longer. A call
+        // between would overwrite what is searched.
+        unsafe {
+            asm!(
+                "sub {from}, sp, {length}",
+                "2:",
+                "ldr {word:w}, [{from}], #4",
+                "str {word:w}, [{to}], #4",
+                "subs {left}, {left}, #1",
+                "b.ne 2b",
+                from = out(reg) _,
+                word = out(reg) _,
+                length = in(reg) DEAD_STACK,
+                to = inout(reg) stack.as_mut_ptr() => _,
+                left = inout(reg) stack.len() => _,
+            );
+        }
+        let found: Vec<_> = secrets.iter().filter(|word| stack.contains(word)).collect();
+        assert!(found.is_empty(), "{} words, opened: {is_open}", found.len());
+    }
+    assert_eq!(authentic, [true; 8]);
+}
+
+/// Seals, or with flags opens.
+#[inline(never)]
+fn batch(key: &NeonKey, data: &mut [Vec<u8>], authentic: Option<&mut [bool]>) {
+    let packets = (0..).zip(data);
+    let mut packets: Vec<_> = packets
+        .map(|(counter, data)| Packet { counter, data })
+        .collect();
+    match authentic {
+        Some(authentic) => key.open(&mut packets, authentic),
+        None => key.seal(&mut packets),
     }
 }

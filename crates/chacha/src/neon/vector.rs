@@ -3,6 +3,8 @@
 use core::arch::aarch64::*;
 use core::sync::atomic::{Ordering, compiler_fence};
 
+const _: () = assert!(cfg!(target_feature = "neon"));
+
 /// Four words of 32 bits.
 pub(super) type Row = uint32x4_t;
 
@@ -48,12 +50,21 @@ pub(super) fn pin(mut vector: Row) -> Row {
     vector
 }
 
+/// The value in memory, and no longer known to the compiler.
+#[inline]
+pub(super) fn hide<T>(value: &mut T) {
+    // SAFETY: there is no instruction, and so nothing is read or written.
+    unsafe {
+        core::arch::asm!("/* {} */", in(reg) &raw mut *value, options(nostack, preserves_flags));
+    }
+}
+
 /// Writes zeros that the compiler does not leave out.
 #[inline]
 pub(super) fn wipe(vectors: &mut [Row]) {
     for vector in vectors {
-        // SAFETY: the reference may be written through and is aligned, and there is no vector
-        // without a processor that has the instructions.
+        // SAFETY: the reference may be written through and is aligned. `zero` needs NEON, without
+        // which this module is not compiled.
         unsafe { core::ptr::write_volatile(vector, zero()) };
     }
     compiler_fence(Ordering::SeqCst);

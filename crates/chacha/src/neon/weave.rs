@@ -21,8 +21,8 @@ pub(super) struct Weave<'a> {
     blocks: &'a [[u8; BLOCK_LEN]],
     /// Index of the authenticator in progress, or that of none.
     poly: usize,
-    /// The accumulator in progress, while no loop has it.
-    waiting: Accumulator,
+    /// The accumulator in progress, between loops of steps.
+    saved: Accumulator,
 }
 
 impl<'a> Weave<'a> {
@@ -32,22 +32,22 @@ impl<'a> Weave<'a> {
             segments,
             blocks: &[],
             poly: usize::MAX,
-            waiting: Accumulator::default(),
+            saved: Accumulator::default(),
         }
     }
 
-    /// Begins a loop of steps and returns the accumulator in progress, which the loop's steps take. As a
-    /// variable of the loop it is in registers: each block needs the one before it, and through memory
-    /// it would come some cycles later.
+    /// Returns the accumulator in progress, for a loop of steps. In a variable of the loop it stays in
+    /// registers. In memory, each block would have to wait until that of the block before is
+    /// stored.
     #[inline(always)]
-    pub(super) fn take_up(&self) -> Accumulator {
-        self.waiting
+    pub(super) fn load_accumulator(&self) -> Accumulator {
+        self.saved
     }
 
-    /// Ends a loop of steps.
+    /// Saves the accumulator after a loop of steps.
     #[inline(always)]
-    pub(super) fn put_down(&mut self, running: Accumulator) {
-        self.waiting = running;
+    pub(super) fn store_accumulator(&mut self, running: Accumulator) {
+        self.saved = running;
     }
 
     /// The next block, if there is one, made at this place.
@@ -65,7 +65,7 @@ impl<'a> Weave<'a> {
 
     /// All that is left.
     pub(super) fn finish(&mut self) {
-        let mut running = self.take_up();
+        let mut running = self.load_accumulator();
         loop {
             self.step(&mut running);
             if self.blocks.is_empty() && self.segments.is_empty() {
@@ -98,6 +98,6 @@ impl<'a> Weave<'a> {
 
 impl Drop for Weave<'_> {
     fn drop(&mut self) {
-        self.waiting.zeroize();
+        self.saved.zeroize();
     }
 }

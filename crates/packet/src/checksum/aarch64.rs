@@ -1,7 +1,7 @@
-//! The sum in the vector registers of AArch64, which every processor has.
+//! The sum in the vector registers of AArch64.
 //!
-//! The compiler makes the same of [`super::portable_sum`], but not if it optimises for size, as for
-//! the static program.
+//! The compiler vectorises [`super::portable_sum`] itself, but not in the static program, which is
+//! linked at opt-level `s`.
 
 use std::arch::aarch64::{
     uint64x2_t, vaddq_u64, vaddvq_u64, vdupq_n_u64, vld1q_u8, vpadalq_u32, vreinterpretq_u32_u8,
@@ -10,7 +10,7 @@ use std::arch::aarch64::{
 /// Returns the same sum as [`super::portable_sum`].
 #[inline]
 pub(super) fn sum(bytes: &[u8]) -> u64 {
-    // SAFETY: this module exists only if the program is compiled for processors with NEON.
+    // SAFETY: this module is compiled only for targets whose processors all have NEON.
     unsafe { sum_neon(bytes) }
 }
 
