@@ -30,7 +30,10 @@ pub enum LeftoverError {
 
 impl fmt::Display for Leftover {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "`{}`: {}", self.command, self.error)
+        match &self.error {
+            LeftoverError::Step(error) => f.write_str(&error.of_step(&self.command)),
+            LeftoverError::Journal(error) => write!(f, "`{}`: {error}", self.command),
+        }
     }
 }
 

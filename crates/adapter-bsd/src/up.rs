@@ -81,7 +81,7 @@ pub enum UpError {
 #[non_exhaustive]
 pub enum ApplyError {
     /// The step failed.
-    #[error("`{command}`: {error}")]
+    #[error("{}", .error.of_step(.command))]
     Step {
         /// The equivalent command.
         command: String,

@@ -339,3 +339,28 @@ fn many_networks_and_endpoints_take_no_long_time() {
     assert_eq!(plan.routes().count(), 22_004);
     assert!(plan.notes.is_empty());
 }
+
+/// A user without rights, and a jail without a network of its own: the creation of an interface fails
+/// with `EPERM` or `ENXIO`.
+#[test]
+fn a_refused_device_is_an_error_of_one_line_and_leaves_nothing() {
+    let file = file("Address = 10.0.0.2/24", FULL);
+    for (number, advice) in [
+        (1, "by root, and in a jail"),
+        (6, "a jail lacks the driver"),
+    ] {
+        let mut model = Model::new(freebsd_home());
+        let before = model.world.clone();
+        // After two snapshots, the names of endpoints and the boot.
+        model.strike(4, super::model::Fault::Refuse(number));
+        let up = model.up(&file, Options::default(), &mut report_of());
+        let error = up.expect("alive").expect_err("refused").to_string();
+        assert!(error.starts_with("`taupe device wg0`: "), "{error}");
+        assert!(error.contains(advice) && !error.contains('\n'), "{error}");
+        assert!(
+            error.ends_with("; everything is as it was before"),
+            "{error}"
+        );
+        assert_eq!(model.world, before);
+    }
+}
