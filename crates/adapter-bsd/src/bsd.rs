@@ -6,7 +6,6 @@ use std::io::{self, Write as _};
 use std::net::{IpAddr, SocketAddr, UdpSocket};
 use std::path::{Path, PathBuf};
 use std::process::{Command, ExitStatus, Stdio};
-use std::sync::mpsc::{self, RecvTimeoutError};
 use std::thread;
 use std::time::{Duration, Instant};
 
@@ -109,16 +108,7 @@ impl<'a> Bsd<'a> {
         report: &mut dyn Report,
     ) -> io::Result<()> {
         self.configured = Some(tunnel.device.name.clone());
-        let socket = RoutingSocket::open(None)?;
-        let (sender, changes) = mpsc::channel();
-        let watch = move || {
-            while socket.next_change().is_ok() {
-                if sender.send(()).is_err() {
-                    return;
-                }
-            }
-        };
-        thread::Builder::new().name("network".into()).spawn(watch)?;
+        let mut socket = RoutingSocket::open(None)?;
         let name = self.tunnel.clone();
         // The network may have changed since the plan was made.
         let mut is_due = true;
@@ -129,23 +119,22 @@ impl<'a> Bsd<'a> {
                 report.note(&sentence.into());
             }
             let before = self.endpoints.clone();
-            is_due = match changes.recv_timeout(wait) {
-                Ok(()) => {
-                    thread::sleep(GROUP);
-                    while changes.try_recv().is_ok() {}
+            is_due = match socket.receive(Some(Instant::now() + wait))? {
+                // A request of this process that failed has changed nothing.
+                Some(notification) if !notification.changes().is_empty() => {
+                    let end = Instant::now() + GROUP;
+                    while socket.receive(Some(end))?.is_some() {}
                     wait = SETTLING;
                     true
                 }
-                Err(RecvTimeoutError::Timeout) if wait == SETTLING => {
+                Some(_) => false,
+                None if wait == SETTLING => {
                     wait = ROAMING;
                     true
                 }
-                Err(RecvTimeoutError::Timeout) => {
+                None => {
                     self.read_endpoints();
                     self.endpoints != before
-                }
-                Err(RecvTimeoutError::Disconnected) => {
-                    return Err(io::Error::other("the routing socket ended"));
                 }
             };
         }

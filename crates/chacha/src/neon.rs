@@ -35,10 +35,10 @@ use std::arch::is_aarch64_feature_detected;
 pub struct NeonKey(Words);
 
 impl NeonKey {
-    /// Returns whether this processor has the instructions, and numbers as the code expects them.
+    /// Returns whether this processor has the instructions.
     #[must_use]
     pub fn is_supported() -> bool {
-        cfg!(target_endian = "little") && is_aarch64_feature_detected!("neon")
+        is_aarch64_feature_detected!("neon")
     }
 
     /// Returns `None` on a processor without the instructions.
@@ -90,6 +90,12 @@ impl Pass {
     }
 }
 
+impl Drop for Pass {
+    fn drop(&mut self) {
+        wipe(&mut self.stream);
+    }
+}
+
 /// Seals packets, or with `OPEN` opens them and says of each whether it was authentic.
 #[target_feature(enable = "neon")]
 fn run<const OPEN: bool>(key: &[u32; 8], packets: &mut [Packet<'_>], authentic: &mut [bool]) {
@@ -105,11 +111,13 @@ fn run<const OPEN: bool>(key: &[u32; 8], packets: &mut [Packet<'_>], authentic: 
         let mut tails = [[[0; POLY_LEN]; 2]; LANES];
         let mut segments = [Segment::default(); 2 * LANES];
         let count = segment(&before.runs, packets, &mut tails, &mut segments);
-        let mut weave = Weave::new(&mut before.polys, &segments[..count]);
-        if !next.runs.is_empty() {
-            lanes.next(&blocks, &mut weave, &mut next.stream);
+        {
+            let mut weave = Weave::new(&mut before.polys, &segments[..count]);
+            if !next.runs.is_empty() {
+                lanes.next(&blocks, &mut weave, &mut next.stream);
+            }
+            weave.finish();
         }
-        weave.finish();
         for (run, poly) in before.runs.iter().zip(&before.polys) {
             let verdict = end::<OPEN>(run, poly, &mut packets[run.place], &before.stream);
             if let (Some(verdict), Some(authentic)) = (verdict, authentic.get_mut(run.place)) {
@@ -132,10 +140,6 @@ fn run<const OPEN: bool>(key: &[u32; 8], packets: &mut [Packet<'_>], authentic: 
         }
         last = 1 - last;
     }
-    for pass in &mut passes {
-        wipe(&mut pass.stream);
-    }
-    lanes.wipe();
 }
 
 /// Lists what is to be authenticated of the runs' texts, and returns the number of segments.

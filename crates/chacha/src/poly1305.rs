@@ -21,13 +21,22 @@ pub(crate) const BLOCK_LEN: usize = 16;
 /// A running authenticator, by default with a key of zeros.
 #[derive(Default, Zeroize, ZeroizeOnDrop)]
 pub(crate) struct Poly1305 {
+    pub(crate) accumulator: Accumulator,
+    /// The second half of the key, added last.
+    s: u128,
+}
+
+/// A sum and its multiplier: all that a block needs.
+///
+/// It is not cleared on drop: an object that is cleared is in memory, and NEON's loop keeps its copy
+/// in registers. Owners in memory clear theirs.
+#[derive(Clone, Copy, Default, Zeroize)]
+pub(crate) struct Accumulator {
     /// Below 2^131.
     pub(crate) h: [u64; 3],
     r: [u64; 2],
     /// 5/4 of the upper word of `r`.
     folded: u64,
-    /// The second half of the key, added last.
-    s: u128,
 }
 
 impl Poly1305 {
@@ -48,18 +57,71 @@ impl Poly1305 {
             key[0] & 0x0fff_fffc_0fff_ffff,
             key[1] & 0x0fff_fffc_0fff_fffc,
         ];
-        self.h = [0; 3];
-        self.r = r;
-        self.folded = r[1] + (r[1] >> 2);
+        self.accumulator = Accumulator {
+            h: [0; 3],
+            r,
+            folded: r[1] + (r[1] >> 2),
+        };
         self.s = u128::from(key[2]) | u128::from(key[3]) << 64;
     }
 
     /// `r`, clamped.
     #[cfg(target_arch = "x86_64")]
     pub(crate) fn r(&self) -> [u64; 2] {
-        self.r
+        self.accumulator.r
     }
 
+    /// A whole block, as little-endian words.
+    #[cfg(any(test, target_arch = "x86_64"))]
+    #[inline]
+    pub(crate) fn block(&mut self, block: [u64; 2]) {
+        self.accumulator.block(block);
+    }
+
+    /// Block `INDEX` of a chunk, made at this place (see [`pin_word`]).
+    #[cfg(target_arch = "x86_64")]
+    #[inline]
+    pub(crate) fn pinned<const INDEX: usize>(&mut self, chunk: &[u8; 64]) {
+        self.accumulator.pinned_block(&chunk.as_chunks().0[INDEX]);
+    }
+
+    /// Goes on where another is.
+    #[cfg(target_arch = "aarch64")]
+    #[inline]
+    pub(crate) fn resume(&mut self, other: &Self) {
+        (self.accumulator, self.s) = (other.accumulator, other.s);
+    }
+
+    /// Bytes, with zeros after them where a block is not whole.
+    #[cfg(any(test, target_arch = "x86_64"))]
+    #[inline]
+    pub(crate) fn padded(&mut self, bytes: &[u8]) {
+        let (blocks, rest) = bytes.as_chunks::<BLOCK_LEN>();
+        for block in blocks {
+            self.block(words(block));
+        }
+        if !rest.is_empty() {
+            let mut block = [0; BLOCK_LEN];
+            block[..rest.len()].copy_from_slice(rest);
+            self.block(words(&block));
+        }
+    }
+
+    /// The tag.
+    #[inline]
+    pub(crate) fn tag(&self) -> [u8; TAG_LEN] {
+        let [low, high, above] = self.accumulator.h;
+        let h = u128::from(low) | u128::from(high) << 64;
+        // h - (2^130 - 5), where that is not negative: it is below twice as much.
+        let (less, carry) = h.overflowing_add(5);
+        let reached = (above + u64::from(carry)) >> 2;
+        let mask = u128::from(reached).wrapping_neg();
+        let h = h ^ ((h ^ less) & mask);
+        h.wrapping_add(self.s).to_le_bytes()
+    }
+}
+
+impl Accumulator {
     /// A whole block, as little-endian words: `h = (h + block + 2^128) r`.
     #[inline]
     pub(crate) fn block(&mut self, [low, high]: [u64; 2]) {
@@ -87,53 +149,11 @@ impl Poly1305 {
         ];
     }
 
-    /// Block `INDEX` of a chunk, made at this place (see [`pin_word`]).
-    #[cfg(target_arch = "x86_64")]
-    #[inline]
-    pub(crate) fn pinned<const INDEX: usize>(&mut self, chunk: &[u8; 64]) {
-        self.pinned_block(&chunk.as_chunks().0[INDEX]);
-    }
-
     /// A whole block, made at this place (see [`pin_word`]).
     #[inline]
     pub(crate) fn pinned_block(&mut self, block: &[u8; BLOCK_LEN]) {
         self.block(words(block));
         self.h = self.h.map(pin_word);
-    }
-
-    /// Goes on where another is.
-    #[cfg(target_arch = "aarch64")]
-    #[inline]
-    pub(crate) fn resume(&mut self, other: &Self) {
-        (self.h, self.r, self.folded, self.s) = (other.h, other.r, other.folded, other.s);
-    }
-
-    /// Bytes, with zeros after them where a block is not whole.
-    #[cfg(any(test, target_arch = "x86_64"))]
-    #[inline]
-    pub(crate) fn padded(&mut self, bytes: &[u8]) {
-        let (blocks, rest) = bytes.as_chunks::<BLOCK_LEN>();
-        for block in blocks {
-            self.block(words(block));
-        }
-        if !rest.is_empty() {
-            let mut block = [0; BLOCK_LEN];
-            block[..rest.len()].copy_from_slice(rest);
-            self.block(words(&block));
-        }
-    }
-
-    /// The tag.
-    #[inline]
-    pub(crate) fn tag(&self) -> [u8; TAG_LEN] {
-        let [low, high, above] = self.h;
-        let h = u128::from(low) | u128::from(high) << 64;
-        // h - (2^130 - 5), where that is not negative: it is below twice as much.
-        let (less, carry) = h.overflowing_add(5);
-        let reached = (above + u64::from(carry)) >> 2;
-        let mask = u128::from(reached).wrapping_neg();
-        let h = h ^ ((h ^ less) & mask);
-        h.wrapping_add(self.s).to_le_bytes()
     }
 }
 

@@ -17,7 +17,7 @@
 //!
 //! - `aws-lc` (default): [`AWS_LC`], ChaCha20-Poly1305, X25519 and ML-KEM from AWS-LC.
 //!   `taupe-chacha` encrypts transport data if the processor has AVX2, or AVX-512 with IFMA and
-//!   VBMI2. ML-KEM is in pure Rust except on Linux on x86-64 and AArch64.
+//!   VBMI2, and short packets on AArch64, with NEON. ML-KEM is in pure Rust except on Linux on x86-64 and AArch64.
 //!   X25519 of several keys is computed side by side if the processor has AVX-512 with IFMA.
 //! - `portable` (default): [`PORTABLE`], pure Rust, for targets without AWS-LC and
 //!   for Miri, which cannot call C.

@@ -108,16 +108,16 @@ pub fn default_provider() -> &'static Provider {
     &PORTABLE
 }
 
-/// [`default_provider`], but without our own vector code and X25519 with AVX-512:
-/// `AWS_LC_SINGLE` where it is built, else `PORTABLE`. Libraries beneath it choose
+/// [`default_provider`], but without our own vector code (AVX-512, AVX2, NEON) and X25519 with
+/// AVX-512: `AWS_LC_SINGLE` where it is built, else `PORTABLE`. Libraries beneath it choose
 /// their instructions by themselves.
 #[cfg(feature = "aws-lc")]
 pub fn provider_without_avx512() -> &'static Provider {
     &AWS_LC_SINGLE
 }
 
-/// [`default_provider`], but without our own vector code and X25519 with AVX-512:
-/// `AWS_LC_SINGLE` where it is built, else `PORTABLE`. Libraries beneath it choose
+/// [`default_provider`], but without our own vector code (AVX-512, AVX2, NEON) and X25519 with
+/// AVX-512: `AWS_LC_SINGLE` where it is built, else `PORTABLE`. Libraries beneath it choose
 /// their instructions by themselves.
 #[cfg(all(feature = "portable", not(feature = "aws-lc")))]
 pub fn provider_without_avx512() -> &'static Provider {

@@ -9,6 +9,8 @@ use taupe_crypto::{AeadKey, NotAuthentic, Packet, Secret, TAG_LEN};
 const PACKETS: usize = if cfg!(miri) { 3 } else { 70 };
 /// Plaintexts of up to this many bytes.
 const PACKET_LEN: usize = if cfg!(miri) { 200 } else { 1500 };
+/// Plaintexts of up to this many bytes may be encrypted together.
+const SHORT: usize = 140;
 
 #[test]
 fn sealing_a_batch_equals_sealing_its_packets() {
@@ -219,7 +221,9 @@ fn more_flags_than_packets_and_more_packets_than_flags() {
 fn batch(random: &mut Random, n: usize) -> (Vec<u64>, Vec<Vec<u8>>) {
     (0..n)
         .map(|_| {
-            let len = random.below(PACKET_LEN + 1);
+            // Most are short: on some processors, these are encrypted together.
+            let longest = [SHORT, SHORT, SHORT, PACKET_LEN][random.below(4)];
+            let len = random.below(longest + 1);
             (random.next(), with_room(&random.bytes(len)))
         })
         .unzip()

@@ -46,7 +46,8 @@ proptest! {
     #[test]
     fn batches_are_sealed_alike_and_opened_by_the_other(
         key in uniform32(any::<u8>()),
-        batch in vec((any::<u64>(), vec(any::<u8>(), 0..1500)), 0..70),
+        // Short packets are encrypted together on some processors, and not where a long one is between.
+        batch in vec((any::<u64>(), prop_oneof![3 => vec(any::<u8>(), 0..140), 1 => vec(any::<u8>(), 0..1500)]), 0..70),
     ) {
         let key = Secret::new(key);
         let seal = |provider: &taupe_crypto::Provider| {

@@ -1,5 +1,7 @@
 //! Names of TUN devices that each system permits.
 
+use std::fmt;
+
 use crate::{System, interface::InterfaceName};
 
 /// A permitted name for a new TUN device.
@@ -86,6 +88,24 @@ impl UtunUnit {
     }
 }
 
+impl fmt::Display for UtunUnit {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self.0 {
+            Some(number) => write!(f, "utun{number}"),
+            None => f.write_str("utun"),
+        }
+    }
+}
+
+impl fmt::Display for DeviceName {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Renamed(name) => name.fmt(f),
+            Self::Utun(unit) => unit.fmt(f),
+        }
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -96,6 +116,10 @@ mod tests {
         assert_eq!(unit("utun"), Ok(0));
         assert_eq!(unit("utun0"), Ok(1));
         assert_eq!(unit("utun32767"), Ok(32_768));
+        for name in ["utun", "utun0", "utun32767"] {
+            let parsed = DeviceName::parse(System::MacOs, name).unwrap();
+            assert_eq!(parsed.to_string(), name);
+        }
         for name in [
             "",
             "wg0",

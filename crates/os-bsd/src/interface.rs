@@ -11,8 +11,9 @@ use crate::{
     System,
     bytes::{put, text, u16_at, u32_at},
     layout::{
-        self, IFF_UP, IFNAMSIZ, IN6_IFF_NODAD, ND6_INFINITE_LIFETIME, SIOCDIFADDR, SIOCDIFADDR_IN6,
-        SIOCGIFFLAGS, SIOCGIFMTU, SIOCIFCREATE2, SIOCIFDESTROY, SIOCSIFFLAGS, SIOCSIFMTU,
+        self, IFF_UP, IFNAMSIZ, IN6_IFF_NODAD, IN6_NDIREQ, ND6_IFF_AUTO_LINKLOCAL, ND6_IFF_NO_DAD,
+        ND6_INFINITE_LIFETIME, SIOCDIFADDR, SIOCDIFADDR_IN6, SIOCGIFFLAGS, SIOCGIFINFO_IN6,
+        SIOCGIFMTU, SIOCIFCREATE2, SIOCIFDESTROY, SIOCSIFFLAGS, SIOCSIFINFO_IN6, SIOCSIFMTU,
         SIOCSIFNAME,
     },
     socket_address::encode_plain,
@@ -134,6 +135,24 @@ pub fn mtu(system: System, answer: &IoctlRequest) -> Option<u32> {
     u32_at(&answer.argument, layout::of(system).ifreq.value)
 }
 
+/// Returns FreeBSD's request for the properties of neighbour discovery (`SIOCGIFINFO_IN6`).
+/// [`without_link_local`] takes the answer.
+pub fn get_neighbour_discovery(name: &InterfaceName) -> IoctlRequest {
+    let mut argument = vec![0; IN6_NDIREQ.size];
+    put(&mut argument, IN6_NDIREQ.name, name.as_str().as_bytes());
+    IoctlRequest::new(SIOCGIFINFO_IN6, argument)
+}
+
+/// Returns FreeBSD's request to give an interface no link-local address, and not to search for
+/// duplicates of its addresses (`SIOCSIFINFO_IN6`). The other properties are those of the answer.
+pub fn without_link_local(answer: IoctlRequest) -> IoctlRequest {
+    let mut argument = answer.argument;
+    let flags = u32_at(&argument, IN6_NDIREQ.flags).unwrap_or(0);
+    let flags = flags & !ND6_IFF_AUTO_LINKLOCAL | ND6_IFF_NO_DAD;
+    put(&mut argument, IN6_NDIREQ.flags, &flags.to_le_bytes());
+    IoctlRequest::new(SIOCSIFINFO_IN6, argument)
+}
+
 /// Returns FreeBSD's request that creates an interface (`SIOCIFCREATE2`). For a kind without a
 /// number, such as `tun`, the kernel chooses one, and [`IoctlRequest::interface_name`] returns the
 /// name from the answer.
@@ -244,6 +263,25 @@ mod tests {
     }
 
     /// Every number contains the length of its argument (`sys/ioccom.h`).
+    /// Numbers as wireguard-go has them (`tun/tun_freebsd.go`).
+    #[test]
+    fn link_local_addresses_are_turned_off() {
+        let mut request = get_neighbour_discovery(&InterfaceName::new("tun0").unwrap());
+        assert_eq!(
+            (request.number(), request.argument().len()),
+            (0xc048_696c, 72)
+        );
+        assert_eq!(request.interface_name(), "tun0");
+        // The kernel's answer: PERFORMNUD and AUTO_LINKLOCAL, and an MTU.
+        request.argument_mut()[36] = 0x21;
+        request.argument_mut()[16..18].copy_from_slice(&[0xdc, 5]);
+        let set = without_link_local(request);
+        assert_eq!(set.number(), 0xc048_696d);
+        assert_eq!(set.interface_name(), "tun0");
+        assert_eq!(set.argument()[36..40], [0x01, 0x01, 0, 0]);
+        assert_eq!(set.argument()[16..18], [0xdc, 5]);
+    }
+
     #[test]
     fn arguments_are_as_long_as_their_numbers_say() {
         let v4: IpNet = "192.0.2.1/24".parse().unwrap();

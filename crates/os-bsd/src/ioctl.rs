@@ -7,12 +7,17 @@ use std::{
     os::fd::{AsFd as _, AsRawFd as _, BorrowedFd},
 };
 
-use nix::sys::socket::{AddressFamily, SockFlag, SockType, socket};
+use nix::errno::Errno;
+use nix::net::if_::if_indextoname;
 use taupe_packet::ip::Family;
 
 use crate::{
     System,
+    bytes::u32_at,
+    descriptor::new_socket,
     interface::{InterfaceName, IoctlRequest, flags, get_flags, get_mtu, mtu},
+    layout::FIONREAD,
+    socket_address::address_family,
 };
 
 /// Makes a request on a descriptor.
@@ -31,6 +36,13 @@ pub(crate) fn perform(fd: BorrowedFd<'_>, request: &mut IoctlRequest) -> io::Res
     }
 }
 
+/// Returns the number of bytes that wait to be read (`FIONREAD`).
+pub(crate) fn queued(fd: BorrowedFd<'_>) -> io::Result<u32> {
+    let mut asked = IoctlRequest::new(FIONREAD, Vec::new());
+    perform(fd, &mut asked)?;
+    Ok(u32_at(asked.argument(), 0).unwrap_or(0))
+}
+
 /// Makes a request about an interface. `family` is that of the address that it contains, and of no
 /// importance for the others.
 ///
@@ -38,27 +50,34 @@ pub(crate) fn perform(fd: BorrowedFd<'_>, request: &mut IoctlRequest) -> io::Res
 ///
 /// The kernel's.
 pub fn request(family: Family, request: &mut IoctlRequest) -> io::Result<()> {
-    let domain = match family {
-        Family::V4 => AddressFamily::Inet,
-        Family::V6 => AddressFamily::Inet6,
-    };
-    let socket = socket(domain, SockType::Datagram, SockFlag::empty(), None)?;
+    let domain = address_family(System::HERE, family).into();
+    let socket = new_socket(domain, libc::SOCK_DGRAM, 0)?;
     perform(socket.as_fd(), request)
 }
 
-/// Returns the flags (`IFF_*`) and the MTU in bytes of an interface.
+/// Returns the flags (`IFF_*`) and the MTU in bytes of the interface with this index, or `None` if there is no such
+/// interface.
 ///
 /// # Errors
 ///
-/// `ENXIO` if there is no such interface.
-pub fn interface_state(interface: &str) -> io::Result<(u32, u32)> {
-    let impossible = || io::Error::from(io::ErrorKind::InvalidInput);
-    let name = InterfaceName::new(interface).ok_or_else(impossible)?;
+/// The kernel's, such as a lack of descriptors.
+pub fn interface_state(index: u32) -> io::Result<Option<(u32, u32)>> {
+    // The name may have changed.
+    let name = match if_indextoname(index) {
+        Err(Errno::ENXIO) => return Ok(None),
+        name => name?,
+    };
+    let name = name.to_str().ok().and_then(InterfaceName::new);
+    let name = name.ok_or(io::ErrorKind::InvalidData)?;
     let ask = |mut asked: IoctlRequest| request(Family::V4, &mut asked).map(|()| asked);
-    let answers = (
-        ask(get_flags(System::HERE, &name))?,
-        ask(get_mtu(System::HERE, &name))?,
-    );
+    let asked = ask(get_flags(System::HERE, &name))
+        .and_then(|flags| Ok((flags, ask(get_mtu(System::HERE, &name))?)));
+    let answers = match asked {
+        Err(error) if error.raw_os_error() == Some(libc::ENXIO) => return Ok(None),
+        asked => asked?,
+    };
     let found = flags(System::HERE, &answers.0).zip(mtu(System::HERE, &answers.1));
-    found.ok_or_else(|| io::ErrorKind::InvalidData.into())
+    found
+        .map(Some)
+        .ok_or_else(|| io::ErrorKind::InvalidData.into())
 }

@@ -13,7 +13,7 @@ mod structures;
 
 pub(crate) use self::{
     constants::*,
-    macos::{CONTROL_INFO, SOCKADDR_CTL},
+    macos::{CONTROL_INFO, IN_PKTINFO, SOCKADDR_CTL},
     structures::*,
 };
 
@@ -65,6 +65,7 @@ pub fn assertions(system: System) -> Vec<Assertion> {
             in_headers.extend(facts);
             in_headers.extend_from_slice(IN6_VAR);
             in_headers.extend_from_slice(FREEBSD_ONLY);
+            in_headers.extend(IN6_NDIREQ.facts());
         }
         System::MacOs => {
             let is_missing = |fact: &Fact| macos::FROM_SOURCE.contains(&fact.declaration());
@@ -74,9 +75,21 @@ pub fn assertions(system: System) -> Vec<Assertion> {
             in_headers.extend_from_slice(MACOS_ONLY);
             in_headers.extend(CONTROL_INFO.facts());
             in_headers.extend(SOCKADDR_CTL.facts());
+            in_headers.extend(IN_PKTINFO.facts());
             in_headers.push(Fact::Text("UTUN_CONTROL_NAME", UTUN_CONTROL_NAME));
         }
     }
+    // The encoders' own computation of the padding.
+    in_headers.extend([
+        Fact::Value(
+            "CMSG_SPACE(sizeof(struct in_addr))",
+            of(system).control_space(4) as u32,
+        ),
+        Fact::Value(
+            "CMSG_SPACE(sizeof(struct in6_pktinfo))",
+            of(system).control_space(20) as u32,
+        ),
+    ]);
     let assertion = |is_in_headers| {
         move |fact| Assertion {
             fact,

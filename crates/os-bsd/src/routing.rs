@@ -11,15 +11,19 @@
 
 mod decode;
 mod encode;
+mod notification;
 #[cfg(any(target_os = "freebsd", target_os = "macos"))]
 mod socket;
 mod table;
 
 #[cfg(any(target_os = "freebsd", target_os = "macos"))]
-pub use self::socket::{Change, RoutingSocket, read_listing};
+pub use self::socket::{RoutingSocket, read_listing};
 pub use self::{
     decode::{DecodeError, Messages, messages},
     encode::{EncodeError, encode, encode_lookup},
+    notification::{
+        Change, LookupReply, Notification, lookup_reply, may_have_overflowed, recheck_interval,
+    },
     table::{Listing, Table, listing},
 };
 

@@ -78,6 +78,17 @@ pub(crate) fn has_zone(ip: Ipv6Addr) -> bool {
         || first == 0xff && matches!(second & 0x0f, 1 | 2) && second & 0x30 == 0
 }
 
+/// Splits an embedded zone off. The zone is 0 if there is none.
+pub(crate) fn without_zone(ip: Ipv6Addr) -> (Ipv6Addr, u16) {
+    if !has_zone(ip) {
+        return (ip, 0);
+    }
+    let mut octets = ip.octets();
+    let zone = u16::from_be_bytes([octets[2], octets[3]]);
+    octets[2..4].fill(0);
+    (octets.into(), zone)
+}
+
 /// Encodes an address without padding.
 pub(crate) fn encode(system: System, address: ZonedAddress) -> Result<Vec<u8>, ZoneError> {
     let ip = match address.ip {
@@ -153,15 +164,14 @@ pub(crate) fn decode(system: System, bytes: &[u8]) -> Option<ZonedAddress> {
             IpAddr::V4(octets.into()).into()
         }
         Family::V6 => {
-            let mut octets: [u8; 16] = padded(bytes, layout.sockaddr_in6.address);
+            let octets: [u8; 16] = padded(bytes, layout.sockaddr_in6.address);
             if !has_zone(octets.into()) {
                 return Some(IpAddr::V6(octets.into()).into());
             }
-            let embedded = u16::from_be_bytes([octets[2], octets[3]]);
+            let (ip, embedded) = without_zone(octets.into());
             let scope = u32_at(bytes, layout.sockaddr_in6.scope).unwrap_or(0);
-            octets[2..4].fill(0);
             ZonedAddress {
-                ip: IpAddr::V6(octets.into()),
+                ip: IpAddr::V6(ip),
                 zone: match embedded {
                     // An index that does not fit is none of an interface.
                     0 => u16::try_from(scope).unwrap_or(0),

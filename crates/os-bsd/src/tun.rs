@@ -2,9 +2,11 @@
 
 #[cfg(any(target_os = "freebsd", target_os = "macos"))]
 mod device;
+mod open_error;
 
 #[cfg(any(target_os = "freebsd", target_os = "macos"))]
-pub use self::device::{OpenError, Tun};
+pub use self::device::Tun;
+pub use self::open_error::{Circumstances, Jail, MissingDevice, MissingRight, OpenError, OpenStep};
 
 use taupe_packet::ip::Family;
 
@@ -45,6 +47,16 @@ pub enum HeaderError {
 #[must_use]
 pub fn header(system: System, family: Family) -> [u8; HEADER] {
     u32::from(address_family(system, family)).to_be_bytes()
+}
+
+/// Returns the family of a packet, or `None` if it is shorter than the header of its version.
+#[must_use]
+pub fn family_of(packet: &[u8]) -> Option<Family> {
+    match (packet.first()? >> 4, packet.len()) {
+        (4, 20..) => Some(Family::V4),
+        (6, 40..) => Some(Family::V6),
+        _ => None,
+    }
 }
 
 /// Splits bytes that were read into the family and the packet.
@@ -126,6 +138,22 @@ mod tests {
                 let bytes = [&header(system, family)[..], &[0x45]].concat();
                 assert_eq!(split(system, &bytes), Ok((family, &[0x45][..])));
             }
+        }
+    }
+
+    #[test]
+    fn packets_without_a_complete_header_have_no_family() {
+        let packet = |first, length| [vec![first], vec![0; length]].concat();
+        assert_eq!(family_of(&packet(0x45, 19)), Some(Family::V4));
+        assert_eq!(family_of(&packet(0x60, 39)), Some(Family::V6));
+        for packet in [
+            vec![],
+            packet(0x45, 18),
+            packet(0x60, 38),
+            packet(0x00, 99),
+            packet(0x55, 99),
+        ] {
+            assert_eq!(family_of(&packet), None);
         }
     }
 

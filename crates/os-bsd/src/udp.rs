@@ -1,40 +1,55 @@
 //! UDP sockets for the encrypted (outer) datagrams.
+//!
+//! Each call transfers one datagram. FreeBSD's recvmmsg(2) and sendmmsg(2) are loops over recvmsg and
+//! sendmsg in its C library (`lib/libc/gen/recvmmsg.c`), and macOS has no such call in its public
+//! headers.
+
+mod call;
 
 use std::{
-    io::{self, IoSlice, IoSliceMut},
-    net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, SocketAddrV4, SocketAddrV6},
+    io,
+    net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr},
     os::fd::{AsFd as _, AsRawFd as _, OwnedFd},
+    time::Duration,
 };
 
-use nix::{
-    errno::Errno,
-    sys::socket::{
-        AddressFamily, ControlMessage, ControlMessageOwned, MsgFlags, SockFlag, SockProtocol,
-        SockType, SockaddrStorage, bind, getsockname, recvmsg, sendmsg, setsockopt, socket,
-        sockopt,
-    },
+use nix::errno::Errno;
+use nix::sys::socket::{
+    SockaddrIn, SockaddrIn6, SockaddrStorage, bind, getsockname, setsockopt, sockopt,
 };
 use taupe_packet::ip::Family;
 
 use crate::{
     System,
-    socket_option::{self, SET_FIB, USER_COOKIE},
+    control_message::{self, LocalEnd},
+    descriptor::new_socket,
+    endpoint,
+    outer_path::{self, OuterPath},
+    socket_address::address_family,
+    socket_option::{
+        self, RECEIVE_BUFFER, SEND_BUFFER, USER_COOKIE, receive_destination_v4,
+        receive_packet_info_v6,
+    },
     wait::{self, End},
 };
+
+/// The longest wait for room in the send buffer.
+const SEND_WAIT: Duration = Duration::from_millis(20);
 
 /// Settings of a socket.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Options {
-    /// FreeBSD's routing table for the socket's datagrams; `None` is the process's.
-    pub fib: Option<u32>,
-    /// Bytes of each socket buffer, if the system permits so many.
+    /// The part of the network that the socket's datagrams use.
+    pub path: OuterPath,
+    /// Bytes of each socket buffer. If the system does not permit so many, the buffers get as many as
+    /// it permits.
     pub buffers: usize,
 }
 
 impl Default for Options {
     fn default() -> Self {
         Self {
-            fib: None,
+            path: OuterPath::Any,
             buffers: 2 << 20,
         }
     }
@@ -63,18 +78,19 @@ pub enum BindError {
 /// A received datagram.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Received {
-    /// Its length in bytes; the rest of a longer one is lost.
+    /// Its length in bytes.
     pub len: usize,
     /// The sender.
     pub from: SocketAddr,
-    /// The address at which it arrived, and for IPv6 the interface (0: not known).
-    pub local: Option<(IpAddr, u32)>,
+    /// The address and the interface at which it arrived.
+    pub local: Option<LocalEnd>,
 }
 
 /// A UDP socket that is bound to every local address of one family, which threads can share.
 #[derive(Debug)]
 pub struct Socket {
     fd: OwnedFd,
+    family: Family,
     port: u16,
     end: End,
 }
@@ -86,21 +102,16 @@ impl Socket {
     ///
     /// See [`BindError`].
     pub fn bind(family: Family, port: u16, options: Options) -> Result<Self, BindError> {
-        let domain = match family {
-            Family::V4 => AddressFamily::Inet,
-            Family::V6 => AddressFamily::Inet6,
-        };
-        let fd = match socket(
-            domain,
-            SockType::Datagram,
-            SockFlag::empty(),
-            SockProtocol::Udp,
-        ) {
-            Err(Errno::EAFNOSUPPORT | Errno::EPROTONOSUPPORT) => {
-                return Err(BindError::FamilyUnsupported(family));
-            }
-            fd => fd.map_err(failed("socket"))?,
-        };
+        let domain = address_family(System::HERE, family).into();
+        let fd =
+            new_socket(domain, libc::SOCK_DGRAM, libc::IPPROTO_UDP).map_err(|error| match error
+                .raw_os_error()
+            {
+                Some(libc::EAFNOSUPPORT | libc::EPROTONOSUPPORT) => {
+                    BindError::FamilyUnsupported(family)
+                }
+                _ => failed("socket")(error),
+            })?;
         set_up(&fd, family, options)?;
         let any = match family {
             Family::V4 => IpAddr::V4(Ipv4Addr::UNSPECIFIED),
@@ -112,9 +123,12 @@ impl Socket {
             error => failed("bind")(error),
         })?;
         let bound: SockaddrStorage = getsockname(fd.as_raw_fd()).map_err(failed("getsockname"))?;
+        let v4 = bound.as_sockaddr_in().map(SockaddrIn::port);
+        let bound = v4.or_else(|| bound.as_sockaddr_in6().map(SockaddrIn6::port));
         Ok(Self {
             fd,
-            port: address_of(&bound).map_or(port, |bound| bound.port()),
+            family,
+            port: bound.unwrap_or(port),
             end: End::new().map_err(failed("pipe"))?,
         })
     }
@@ -125,107 +139,69 @@ impl Socket {
         self.port
     }
 
-    /// Waits for a datagram. After [`Socket::shutdown`] returns an error at once.
+    /// Waits for a datagram. After [`Socket::shutdown`] returns an error at once. Datagrams that are
+    /// longer than the buffer are skipped.
     ///
     /// # Errors
     ///
     /// The kernel's, which may be about an earlier datagram; [`io::ErrorKind::NotConnected`] after
     /// the end.
     pub fn receive(&self, buffer: &mut [u8]) -> io::Result<Received> {
-        let mut control = nix::cmsg_space!(libc::in6_pktinfo, libc::in_addr);
         loop {
             if self.end.has_come() {
                 return Err(io::ErrorKind::NotConnected.into());
             }
-            let mut parts = [IoSliceMut::new(buffer)];
-            let fd = self.fd.as_raw_fd();
-            let flags = MsgFlags::empty();
-            match recvmsg::<SockaddrStorage>(fd, &mut parts, Some(&mut control), flags) {
-                Ok(message) => {
-                    let from = message.address.as_ref().and_then(address_of);
-                    let local = message.cmsgs().ok().and_then(|mut all| all.find_map(local));
-                    let len = message.bytes;
-                    let from = from.ok_or(io::ErrorKind::InvalidData)?;
-                    return Ok(Received { len, from, local });
+            match call::receive(self.fd.as_fd(), buffer) {
+                Ok(datagram) if datagram.is_cut => {}
+                Ok(datagram) => {
+                    return Ok(Received {
+                        len: datagram.len,
+                        from: datagram.from.ok_or(io::ErrorKind::InvalidData)?,
+                        local: datagram.local,
+                    });
                 }
-                Err(Errno::EAGAIN) => self.end.or_readable(self.fd.as_fd())?,
-                Err(Errno::EINTR) => {}
-                Err(error) => return Err(error.into()),
+                Err(error) => match error.raw_os_error() {
+                    Some(libc::EAGAIN) => self.end.or_readable(self.fd.as_fd())?,
+                    Some(libc::EINTR) => {}
+                    _ => return Err(error),
+                },
             }
         }
     }
 
-    /// Sends a datagram from a local address and, for IPv6, by an interface (0: any). If the address
-    /// is no longer one of this machine, the system chooses another one.
+    /// Sends a datagram from a local address and, for IPv6, by an interface. If the address is no
+    /// longer one of this machine, or the interface does not exist, the system chooses others.
     ///
     /// # Errors
     ///
-    /// The kernel's.
-    pub fn send(
-        &self,
-        to: SocketAddr,
-        from: Option<(IpAddr, u32)>,
-        datagram: &[u8],
-    ) -> io::Result<()> {
-        let sent = match (to, from) {
-            (SocketAddr::V4(_), Some((IpAddr::V4(source), _))) => {
-                self.send_from_v4(to, source, datagram)
+    /// The kernel's. `ENOBUFS` and `EAGAIN` say that there was no room in the queue of the interface
+    /// or the socket, and the datagram is lost.
+    pub fn send(&self, to: SocketAddr, from: Option<LocalEnd>, datagram: &[u8]) -> io::Result<()> {
+        let to_bytes = endpoint::encode(System::HERE, to);
+        let send = |control: &[u8]| loop {
+            let sent = call::send(self.fd.as_fd(), &to_bytes, control, datagram);
+            match sent.as_ref().err().and_then(io::Error::raw_os_error) {
+                Some(libc::EINTR) => {}
+                Some(libc::EAGAIN) => {
+                    if self.end.has_come() || !self.end.or_writable(self.fd.as_fd(), SEND_WAIT)? {
+                        return sent;
+                    }
+                }
+                _ => return sent,
             }
-            (SocketAddr::V6(_), Some((IpAddr::V6(source), interface))) => {
-                let info = libc::in6_pktinfo {
-                    ipi6_addr: libc::in6_addr {
-                        s6_addr: source.octets(),
-                    },
-                    ipi6_ifindex: interface,
-                };
-                self.send_with(to, &[ControlMessage::Ipv6PacketInfo(&info)], datagram)
-            }
-            _ => self.send_with(to, &[], datagram),
         };
-        match sent {
-            Err(Errno::EADDRNOTAVAIL | Errno::EINVAL) if from.is_some() => {
-                Ok(self.send_with(to, &[], datagram)?)
-            }
-            sent => Ok(sent?),
+        // With a source, macOS looks up the route of each datagram anew and takes a lock of all UDP
+        // sockets (`in_pcbdisconnect` at the end of `udp_output` in xnu's `bsd/netinet/udp_usrreq.c`).
+        let Some(from) = from.filter(|from| from.address.is_ipv4() == to.is_ipv4()) else {
+            return send(&[]);
+        };
+        let sent = send(control_message::encode(System::HERE, from).as_bytes());
+        // EADDRNOTAVAIL: the address is gone. EINVAL: the kernel cannot use the address, as
+        // 0.0.0.0. ENXIO: the interface is gone.
+        match sent.as_ref().err().and_then(io::Error::raw_os_error) {
+            Some(libc::EADDRNOTAVAIL | libc::EINVAL | libc::ENXIO) => send(&[]),
+            _ => sent,
         }
-    }
-
-    #[cfg(target_os = "freebsd")]
-    fn send_from_v4(&self, to: SocketAddr, source: Ipv4Addr, datagram: &[u8]) -> nix::Result<()> {
-        let source = libc::in_addr {
-            s_addr: u32::from_ne_bytes(source.octets()),
-        };
-        self.send_with(to, &[ControlMessage::Ipv4SendSrcAddr(&source)], datagram)
-    }
-
-    #[cfg(target_os = "macos")]
-    fn send_from_v4(&self, to: SocketAddr, source: Ipv4Addr, datagram: &[u8]) -> nix::Result<()> {
-        let info = libc::in_pktinfo {
-            ipi_ifindex: 0,
-            ipi_spec_dst: libc::in_addr {
-                s_addr: u32::from_ne_bytes(source.octets()),
-            },
-            ipi_addr: libc::in_addr { s_addr: 0 },
-        };
-        self.send_with(to, &[ControlMessage::Ipv4PacketInfo(&info)], datagram)
-    }
-
-    fn send_with(
-        &self,
-        to: SocketAddr,
-        control: &[ControlMessage<'_>],
-        datagram: &[u8],
-    ) -> nix::Result<()> {
-        let parts = [IoSlice::new(datagram)];
-        let to = SockaddrStorage::from(to);
-        sendmsg(
-            self.fd.as_raw_fd(),
-            &parts,
-            control,
-            MsgFlags::empty(),
-            Some(&to),
-        )
-        .map(drop)
     }
 
     /// Sets the firewall mark. On FreeBSD this is the number that its firewalls match
@@ -244,6 +220,17 @@ impl Socket {
         }
     }
 
+    /// Restricts the socket to a path from now on. On FreeBSD, [`OuterPath::Any`] keeps the routing table
+    /// that the socket has.
+    ///
+    /// # Errors
+    ///
+    /// [`io::ErrorKind::Unsupported`] if the system has no such paths; [`io::ErrorKind::NotFound`] if
+    /// there is no routing table of that number or no interface of that index.
+    pub fn set_path(&self, path: OuterPath) -> io::Result<()> {
+        set_path(&self.fd, self.family, path)
+    }
+
     /// Ends waiting and later receives.
     pub fn shutdown(&self) {
         self.end.come();
@@ -257,41 +244,28 @@ fn failed<E: Into<io::Error>>(what: &'static str) -> impl FnOnce(E) -> BindError
     }
 }
 
+fn set_path(fd: &OwnedFd, family: Family, path: OuterPath) -> io::Result<()> {
+    let unsupported = |error| io::Error::new(io::ErrorKind::Unsupported, error);
+    match outer_path::option(System::HERE, family, path).map_err(unsupported)? {
+        None => Ok(()),
+        Some((option, value)) => socket_option::set(fd.as_fd(), option, value)
+            .map_err(|error| outer_path::refusal(path, error)),
+    }
+}
+
 fn set_up(fd: &OwnedFd, family: Family, options: Options) -> Result<(), BindError> {
     wait::set_up(fd.as_fd()).map_err(failed("preparing a UDP socket"))?;
-    let set = match family {
-        Family::V4 => setsockopt(fd, sockopt::Ipv4RecvDstAddr, &true),
-        Family::V6 => setsockopt(fd, sockopt::Ipv6V6Only, &true)
-            .and_then(|()| setsockopt(fd, sockopt::Ipv6RecvPacketInfo, &true)),
+    let receive_destination = match family {
+        Family::V4 => receive_destination_v4(System::HERE),
+        Family::V6 => {
+            setsockopt(fd, sockopt::Ipv6V6Only, &true).map_err(failed("IPV6_V6ONLY"))?;
+            receive_packet_info_v6(System::HERE)
+        }
     };
-    set.map_err(failed("setting up a UDP socket"))?;
-    if let Some(fib) = options.fib {
-        socket_option::set(fd.as_fd(), SET_FIB, fib).map_err(failed("SO_SETFIB"))?;
-    }
-    // Larger ones than the system permits (kern.ipc.maxsockbuf) are refused. The default then stays.
-    let _ = setsockopt(fd, sockopt::RcvBuf, &options.buffers);
-    let _ = setsockopt(fd, sockopt::SndBuf, &options.buffers);
+    socket_option::set(fd.as_fd(), receive_destination, 1)
+        .map_err(failed("asking for the destinations of datagrams"))?;
+    set_path(fd, family, options.path).map_err(failed("restricting a UDP socket to its path"))?;
+    socket_option::set_largest(fd.as_fd(), RECEIVE_BUFFER, options.buffers);
+    socket_option::set_largest(fd.as_fd(), SEND_BUFFER, options.buffers);
     Ok(())
-}
-
-/// Returns the local address in a control message.
-fn local(message: ControlMessageOwned) -> Option<(IpAddr, u32)> {
-    match message {
-        ControlMessageOwned::Ipv4RecvDstAddr(address) => {
-            let octets = address.s_addr.to_ne_bytes();
-            Some((Ipv4Addr::from(octets).into(), 0))
-        }
-        ControlMessageOwned::Ipv6PacketInfo(info) => {
-            let address = Ipv6Addr::from(info.ipi6_addr.s6_addr);
-            Some((address.into(), info.ipi6_ifindex))
-        }
-        _ => None,
-    }
-}
-
-fn address_of(address: &SockaddrStorage) -> Option<SocketAddr> {
-    let v4 = || address.as_sockaddr_in().copied().map(SocketAddrV4::from);
-    let v6 = || address.as_sockaddr_in6().copied().map(SocketAddrV6::from);
-    v4().map(SocketAddr::V4)
-        .or_else(|| v6().map(SocketAddr::V6))
 }

@@ -24,8 +24,10 @@ const TARGETS: [(System, &str); 6] = [
 ];
 
 const FREEBSD_HEADERS: &str = "
+#include <errno.h>
 #include <stddef.h>
 #include <sys/types.h>
+#include <sys/filio.h>
 #include <sys/socket.h>
 #include <sys/sockio.h>
 #include <sys/sysctl.h>
@@ -45,8 +47,10 @@ const FREEBSD_HEADERS: &str = "
 /// offsets from the types in zig's headers. It cannot tell that the members are the right ones.
 const MACOS_HEADERS: &str = "
 #define __APPLE_USE_RFC_3542
+#include <errno.h>
 #include <stddef.h>
 #include <sys/types.h>
+#include <sys/filio.h>
 #include <sys/socket.h>
 #include <sys/sockio.h>
 #include <sys/sysctl.h>

@@ -6,6 +6,8 @@ use ipnet::{IpNet, Ipv4Net, Ipv6Net};
 use proptest::{collection::vec, option, prelude::*, sample::select};
 use taupe_os_bsd::{
     System,
+    control_message::{self, LocalEnd},
+    endpoint,
     routing::{Message, NextHop, Route, RouteChange, Table, encode, encode_lookup, messages},
     socket_address::ZonedAddress,
     tun,
@@ -106,6 +108,57 @@ proptest! {
         prop_assert!(messages(system, &bytes).count() <= bytes.len());
         drop(Table::decode(system, &bytes));
         let _ = tun::split(system, &bytes);
+        let _ = control_message::decode(system, &bytes);
+        let _ = endpoint::decode(system, &bytes);
+    }
+
+    #[test]
+    fn control_messages_with_any_lengths_do_not_panic(
+        system in system(),
+        all in vec((0..48_u32, select(vec![0_u8, 41]), any::<u8>(), vec(any::<u8>(), 32)), 0..4),
+    ) {
+        let message = |(length, level, kind, data): (u32, u8, u8, Vec<u8>)| {
+            let header = [length.to_le_bytes(), [level, 0, 0, 0], [kind, 0, 0, 0]].concat();
+            [header, data].concat()
+        };
+        let bytes: Vec<u8> = all.into_iter().flat_map(message).collect();
+        let _ = control_message::decode(system, &bytes);
+    }
+
+    #[test]
+    fn sent_local_ends_are_those_of_received_messages(
+        system in system(),
+        address in prop_oneof![global(), link_local()],
+        interface: u32,
+    ) {
+        let local = LocalEnd { address: address.ip, interface };
+        let sent = control_message::encode(system, local);
+        let received = control_message::decode(system, sent.as_bytes());
+        match (address.ip.is_ipv4(), system) {
+            (false, _) => prop_assert_eq!(received, Some(local)),
+            (true, System::FreeBsd) => {
+                prop_assert_eq!(received, Some(LocalEnd { interface: 0, ..local }));
+            }
+            // macOS has the address of a received datagram elsewhere.
+            (true, System::MacOs) => {
+                let unspecified = Ipv4Addr::UNSPECIFIED.into();
+                prop_assert_eq!(received, Some(LocalEnd { address: unspecified, interface: 0 }));
+            }
+        }
+    }
+
+    #[test]
+    fn decoding_inverts_the_encoding_of_socket_addresses(
+        system in system(),
+        address in prop_oneof![global(), link_local()],
+        port: u16,
+    ) {
+        let mut address_and_port = std::net::SocketAddr::new(address.ip, port);
+        if let std::net::SocketAddr::V6(v6) = &mut address_and_port {
+            v6.set_scope_id(address.zone.into());
+        }
+        let bytes = endpoint::encode(system, address_and_port);
+        prop_assert_eq!(endpoint::decode(system, bytes.as_bytes()), Some(address_and_port));
     }
 
     #[test]

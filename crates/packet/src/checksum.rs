@@ -1,5 +1,8 @@
 //! The Internet checksum (RFC 1071) and its incremental update (RFC 1624).
 
+#[cfg(all(target_arch = "aarch64", target_feature = "neon"))]
+#[expect(unsafe_code, reason = "vector instructions")]
+mod aarch64;
 #[cfg(target_arch = "x86_64")]
 #[expect(unsafe_code, reason = "vector instructions")]
 mod x86_64;
@@ -73,6 +76,9 @@ fn native_sum(bytes: &[u8]) -> u64 {
     if let Some(sum) = x86_64::sum(bytes) {
         return sum;
     }
+    #[cfg(all(target_arch = "aarch64", target_feature = "neon"))]
+    return aarch64::sum(bytes);
+    #[cfg(not(all(target_arch = "aarch64", target_feature = "neon")))]
     portable_sum(bytes)
 }
 
@@ -132,10 +138,11 @@ mod tests {
     }
 
     fn ways() -> Vec<fn(&[u8]) -> u64> {
-        let mut ways: Vec<fn(&[u8]) -> u64> = vec![native_sum, portable_sum];
+        let always: [fn(&[u8]) -> u64; 2] = [native_sum, portable_sum];
         #[cfg(target_arch = "x86_64")]
-        ways.extend(x86_64::tests::ways());
-        ways
+        return [&always[..], &x86_64::tests::ways()].concat();
+        #[cfg(not(target_arch = "x86_64"))]
+        always.to_vec()
     }
 
     /// Uses lengths beyond link MTUs, and surrounds the data with bytes that must not count.

@@ -14,7 +14,7 @@ mod quick;
 mod taupe;
 mod tunnels;
 
-pub(crate) use device::{DeviceOrder, DeviceSettings, TUN, UAPI};
+pub(crate) use device::{DeviceOrder, DeviceSettings};
 
 use crate::command_line::groups::grouped;
 use crate::command_line::proxy::ProxyOrder;

@@ -102,7 +102,10 @@ Environment:
                          trace. The log goes to standard error; a background
                          process logs only if it is set.
   WG_PROCESS_FOREGROUND  1 is the same as -f.
+  WG_TUN_FD              Number of an open TUN to use instead of creating one.
   WG_TUN_NAME_FILE       File to which the interface's name is written.
+  WG_UAPI_FD             Number of a listening socket to use instead of
+                         /var/run/wireguard/IFACE.sock.
 
 Exit status:
   0  In the background: the interface exists, and its configuration socket

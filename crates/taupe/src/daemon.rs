@@ -1,12 +1,12 @@
 //! Running a device in this process.
 
-use crate::arguments::{TUN, UAPI};
 use crate::background::{BackgroundError, Starter, StarterGone};
 use crate::capture::{CaptureError, CapturePlan, PreparedCapture, RunningCapture};
 use crate::device::Device;
 use crate::device_log::Logging;
 use crate::endpoint_names;
 use crate::logging;
+use crate::passed_descriptor::{TUN, UAPI};
 use crate::plan::{DevicePlan, PlanError};
 use crate::start_advice::start_advice;
 use crate::via::{self, JoinedOuter, OuterDevice, OuterError, OuterPlan, OuterStart};

@@ -50,6 +50,7 @@ cfg_if::cfg_if! {
         mod linux;
         mod mode;
         mod paint;
+        mod passed_descriptor;
         mod plan;
         mod plan_note;
         mod progress;
@@ -75,6 +76,7 @@ cfg_if::cfg_if! {
         pub use windows::{Driver, PacketFilter, command_line, main, run};
     } else {
         mod bsd;
+        mod passed_descriptor;
         mod plan_note;
         mod portable;
         #[path = "system/bsd.rs"]

@@ -32,7 +32,7 @@ impl Place {
         let tools = place.0.join("tools");
         fs::create_dir(&tools).expect("folder");
         let path = std::env::var_os("PATH").expect("PATH");
-        for tool in "make bash dirname readlink rm install ln sed chmod".split(' ') {
+        for tool in "make dirname uname readlink rm install ln sed chmod".split(' ') {
             let mut places = std::env::split_paths(&path).map(|folder| folder.join(tool));
             let found = places.find(|file| file.exists()).expect(tool);
             symlink(found, tools.join(tool)).expect("link");

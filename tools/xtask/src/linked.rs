@@ -1,11 +1,12 @@
-//! Checks what a program for FreeBSD or macOS needs of its system.
+//! Checks what a program for FreeBSD, macOS or Windows needs of its system.
 
 use crate::workspace::Result;
 use object::elf::{DT_NEEDED, FileHeader64};
 use object::macho::{LC_CODE_SIGNATURE, MachHeader64, PLATFORM_MACOS};
 use object::read::elf::{Dyn as _, FileHeader as _, ProgramHeader as _};
 use object::read::macho::{LoadCommandVariant, MachHeader as _};
-use object::{Endianness, FileKind};
+use object::read::pe::PeFile64;
+use object::{Endianness, FileKind, LittleEndian};
 use std::fs;
 
 /// FreeBSD's dynamic linker. It is the surest sign of a program for FreeBSD: some linkers leave the
@@ -18,11 +19,31 @@ const FREEBSD: [&str; 3] = ["libc.so.7", "libm.so.5", "libthr.so.3"];
 /// The library of macOS that has all system calls.
 const MACOS: [&str; 1] = ["/usr/lib/libSystem.B.dylib"];
 
+/// Libraries of Windows 10 that Rust's library and Taupe call, in lower case.
+const WINDOWS: [&str; 13] = [
+    "advapi32.dll",
+    "bcryptprimitives.dll",
+    "combase.dll",
+    "fwpuclnt.dll",
+    "iphlpapi.dll",
+    "kernel32.dll",
+    "ktmw32.dll",
+    "ntdll.dll",
+    "ole32.dll",
+    "oleaut32.dll",
+    "rpcrt4.dll",
+    "userenv.dll",
+    "ws2_32.dll",
+];
+
+/// The first parts of names that Windows 10 resolves to its own libraries: its core, and its C runtime.
+const WINDOWS_SETS: [&str; 2] = ["api-ms-win-core-", "api-ms-win-crt-"];
+
 /// Requirements of a program.
 struct Needs {
     system: &'static str,
-    /// The libraries that the system has.
-    known: &'static [&'static str],
+    /// Returns true for the libraries that the system has.
+    is_known: fn(&str) -> bool,
     libraries: Vec<String>,
     /// False if the system runs only signed programs, as macOS does on AArch64, and this is none.
     is_signed: bool,
@@ -31,7 +52,7 @@ struct Needs {
 impl Needs {
     /// Returns the reasons why the system would not run the program.
     fn faults(&self) -> Vec<String> {
-        let is_unknown = |library: &&String| !self.known.contains(&library.as_str());
+        let is_unknown = |library: &&String| !(self.is_known)(library);
         let unknown = self.libraries.iter().filter(is_unknown);
         let mut faults: Vec<_> = unknown
             .map(|library| format!("{} has no {library}", self.system))
@@ -61,9 +82,10 @@ fn read(data: &[u8]) -> std::result::Result<Needs, String> {
     match kind {
         FileKind::Elf64 => elf(data).map_err(|error| error.to_string())?,
         FileKind::MachO64 => mach_o(data).map_err(|error| error.to_string())?,
+        FileKind::Pe64 => Some(pe(data).map_err(|error| error.to_string())?),
         _ => None,
     }
-    .ok_or_else(|| "not a program of FreeBSD or macOS".to_owned())
+    .ok_or_else(|| "not a program of FreeBSD, macOS or Windows".to_owned())
 }
 
 fn elf(data: &[u8]) -> object::Result<Option<Needs>> {
@@ -89,7 +111,7 @@ fn elf(data: &[u8]) -> object::Result<Option<Needs>> {
     }
     Ok(Some(Needs {
         system: "FreeBSD",
-        known: &FREEBSD,
+        is_known: |library| FREEBSD.contains(&library),
         libraries,
         is_signed: true,
     }))
@@ -113,10 +135,32 @@ fn mach_o(data: &[u8]) -> object::Result<Option<Needs>> {
     }
     Ok(is_macos.then_some(Needs {
         system: "macOS",
-        known: &MACOS,
+        is_known: |library| MACOS.contains(&library),
         libraries,
         is_signed,
     }))
+}
+
+fn pe(data: &[u8]) -> object::Result<Needs> {
+    let file = PeFile64::parse(data)?;
+    let mut libraries = Vec::new();
+    if let Some(table) = file.import_table()? {
+        let mut entries = table.descriptors()?;
+        while let Some(entry) = entries.next()? {
+            libraries.push(text(table.name(entry.name.get(LittleEndian))?));
+        }
+    }
+    Ok(Needs {
+        system: "Windows",
+        is_known: is_of_windows,
+        libraries,
+        is_signed: true,
+    })
+}
+
+fn is_of_windows(library: &str) -> bool {
+    let name = library.to_ascii_lowercase();
+    WINDOWS.contains(&&*name) || WINDOWS_SETS.iter().any(|set| name.starts_with(set))
 }
 
 fn text(name: &[u8]) -> String {
@@ -131,7 +175,7 @@ mod tests {
     fn what_a_system_lacks_is_a_fault() {
         let needs = |libraries: &[&str], is_signed| Needs {
             system: "macOS",
-            known: &MACOS,
+            is_known: |library| MACOS.contains(&library),
             libraries: libraries.iter().map(|&it| it.to_owned()).collect(),
             is_signed,
         };
@@ -142,6 +186,14 @@ mod tests {
             "there is no code signature",
         ];
         assert_eq!(needs(&all, false).faults(), found);
+    }
+
+    #[test]
+    fn windows_has_its_c_runtime() {
+        assert!(is_of_windows("KERNEL32.dll"));
+        assert!(is_of_windows("api-ms-win-crt-heap-l1-1-0.dll"));
+        assert!(!is_of_windows("libunwind.dll"));
+        assert!(!is_of_windows("libgcc_s_seh-1.dll"));
     }
 
     #[test]

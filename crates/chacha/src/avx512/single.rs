@@ -226,7 +226,7 @@ fn authenticate(poly: &mut Poly1305, powers: Option<&Powers>, text: &[u8]) {
         Some(powers) => {
             let (chunks, rest) = text.as_chunks();
             let (pairs, odd) = chunks.as_chunks();
-            poly.h = powers.absorb(poly.h, pairs);
+            poly.accumulator.h = powers.absorb(poly.accumulator.h, pairs);
             poly.padded(odd.as_flattened());
             rest
         }

@@ -62,8 +62,8 @@ fn poly1305_by_itself(key: &[u8; 32], message: &[u8]) -> [u8; 16] {
     let powers = Powers::new(poly.r());
     let (pairs, odd) = message.as_chunks::<LEN>().0.as_chunks();
     let (first, second) = pairs.split_at(pairs.len() / 2);
-    poly.h = powers.absorb(poly.h, first);
-    poly.h = powers.absorb(poly.h, second);
+    poly.accumulator.h = powers.absorb(poly.accumulator.h, first);
+    poly.accumulator.h = powers.absorb(poly.accumulator.h, second);
     poly.padded(odd.as_flattened());
     poly.padded(message.as_chunks::<LEN>().1);
     poly.tag()

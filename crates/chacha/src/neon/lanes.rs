@@ -98,19 +98,21 @@ impl Lanes {
         };
         let mut x: [Row; 16] = core::array::from_fn(input);
         let by_8 = vcreate_u8x16([3, 0, 1, 2, 7, 4, 5, 6, 11, 8, 9, 10, 15, 12, 13, 14]);
+        let mut running = weave.take_up();
         for _ in 0..10 {
-            round!(x, by_8, [0 4 8 12] [1 5 9 13] [2 6 10 14] [3 7 11 15]; weave.step());
-            round!(x, by_8, [0 5 10 15] [1 6 11 12] [2 7 8 13] [3 4 9 14]; weave.step());
+            round!(x, by_8, [0 4 8 12] [1 5 9 13] [2 6 10 14] [3 7 11 15]; weave.step(&mut running));
+            round!(x, by_8, [0 5 10 15] [1 6 11 12] [2 7 8 13] [3 4 9 14]; weave.step(&mut running));
         }
+        weave.put_down(running);
         for (word, x) in x.iter_mut().enumerate() {
             *x = vaddq_u32(*x, input(word));
         }
         transpose(&x, stream);
     }
+}
 
-    #[inline]
-    #[target_feature(enable = "neon")]
-    pub(super) fn wipe(&mut self) {
+impl Drop for Lanes {
+    fn drop(&mut self) {
         wipe(&mut self.key);
     }
 }

@@ -41,19 +41,24 @@ fn poly1305_woven_into_rounds() {
                         },
                     ]);
                 }
-                let mut weave = Weave::new(&mut polys, &segments);
-                // SAFETY: every processor of this architecture has the instructions.
-                unsafe {
-                    let mut lanes = Lanes::new(&[5; 8]);
-                    for _ in 0..passes {
-                        lanes.next(&LaneInputs::NONE, &mut weave, &mut zeros());
-                    }
-                }
-                weave.finish();
+                authenticate(&mut polys, &segments, passes);
                 polys[1].tag()
             });
         }
     }
+}
+
+/// Authenticates in so many passes as far as these go, and the rest by itself.
+fn authenticate(polys: &mut [Poly1305], segments: &[Segment<'_>], passes: usize) {
+    let mut weave = Weave::new(polys, segments);
+    // SAFETY: every processor of this architecture has the instructions.
+    unsafe {
+        let mut lanes = Lanes::new(&[5; 8]);
+        for _ in 0..passes {
+            lanes.next(&LaneInputs::NONE, &mut weave, &mut zeros());
+        }
+    }
+    weave.finish();
 }
 
 #[target_feature(enable = "neon")]
@@ -80,7 +85,7 @@ fn pass(key: &[u32; 8], blocks: &[(u32, [u32; 3])]) -> Vec<u8> {
 }
 
 /// The AEAD put together from the primitives, with any nonce and associated data, and so many
-/// lanes at a time.
+/// lanes at a time. The first twenty blocks are authenticated during a pass, later ones after it.
 fn aead(message: &Message<'_>, lanes: usize) -> (Vec<u8>, [u8; 16]) {
     let Message {
         key,
@@ -102,12 +107,17 @@ fn aead(message: &Message<'_>, lanes: usize) -> (Vec<u8>, [u8; 16]) {
     let other: Vec<u8> = (text.iter().zip(&stream[BLOCK_LEN..]))
         .map(|(a, b)| a ^ b)
         .collect();
-    let mut poly = poly1305_with(stream.first_chunk().unwrap());
+    let mut authenticated = Vec::new();
     for part in [*ad, if *seal { &other[..] } else { *text }] {
-        poly.padded(part);
+        authenticated.extend(part);
+        authenticated.resize(authenticated.len().next_multiple_of(16), 0);
     }
-    poly.block([ad.len() as u64, text.len() as u64]);
-    (other, poly.tag())
+    authenticated.extend((ad.len() as u64).to_le_bytes());
+    authenticated.extend((text.len() as u64).to_le_bytes());
+    let blocks = authenticated.as_chunks().0;
+    let mut polys = [poly1305_with(stream.first_chunk().unwrap())];
+    authenticate(&mut polys, &[Segment { poly: 0, blocks }], 1);
+    (other, polys[0].tag())
 }
 
 #[test]

@@ -50,10 +50,10 @@ pub(super) fn pin(mut vector: Row) -> Row {
 
 /// Writes zeros that the compiler does not leave out.
 #[inline]
-#[target_feature(enable = "neon")]
 pub(super) fn wipe(vectors: &mut [Row]) {
     for vector in vectors {
-        // SAFETY: the reference may be written through and is aligned.
+        // SAFETY: the reference may be written through and is aligned, and there is no vector
+        // without a processor that has the instructions.
         unsafe { core::ptr::write_volatile(vector, zero()) };
     }
     compiler_fence(Ordering::SeqCst);

@@ -1,7 +1,8 @@
 //! Poly1305 of one text after the other, block by block, so that its steps can be put between the
 //! rounds of ChaCha20.
 
-use crate::poly1305::{BLOCK_LEN, Poly1305};
+use crate::poly1305::{Accumulator, BLOCK_LEN, Poly1305};
+use zeroize::Zeroize as _;
 
 /// Blocks of a text, to be authenticated next.
 #[derive(Clone, Copy, Default)]
@@ -20,8 +21,8 @@ pub(super) struct Weave<'a> {
     blocks: &'a [[u8; BLOCK_LEN]],
     /// Index of the authenticator in progress, or that of none.
     poly: usize,
-    /// The authenticator in progress, in registers.
-    running: Poly1305,
+    /// The accumulator in progress, while no loop has it.
+    waiting: Accumulator,
 }
 
 impl<'a> Weave<'a> {
@@ -31,51 +32,72 @@ impl<'a> Weave<'a> {
             segments,
             blocks: &[],
             poly: usize::MAX,
-            running: Poly1305::default(),
+            waiting: Accumulator::default(),
         }
+    }
+
+    /// Begins a loop of steps and returns the accumulator in progress, which the loop's steps take. As a
+    /// variable of the loop it is in registers: each block needs the one before it, and through memory
+    /// it would come some cycles later.
+    #[inline(always)]
+    pub(super) fn take_up(&self) -> Accumulator {
+        self.waiting
+    }
+
+    /// Ends a loop of steps.
+    #[inline(always)]
+    pub(super) fn put_down(&mut self, running: Accumulator) {
+        self.waiting = running;
     }
 
     /// The next block, if there is one, made at this place.
     // Always, or vectors would have to be saved for the call.
     #[inline(always)]
-    pub(super) fn step(&mut self) {
+    pub(super) fn step(&mut self, running: &mut Accumulator) {
         if self.blocks.is_empty() {
-            self.advance();
+            self.advance(running);
         }
         if let Some((block, rest)) = self.blocks.split_first() {
             self.blocks = rest;
-            self.running.pinned_block(block);
+            running.pinned_block(block);
         }
     }
 
-    /// All that is left. The authenticator is not moved, so no copy of it stays in memory.
+    /// All that is left.
     pub(super) fn finish(&mut self) {
+        let mut running = self.take_up();
         loop {
-            self.step();
+            self.step(&mut running);
             if self.blocks.is_empty() && self.segments.is_empty() {
-                break self.save();
+                break self.save(&running);
             }
         }
     }
 
     #[inline(always)]
-    fn advance(&mut self) {
+    fn advance(&mut self, running: &mut Accumulator) {
         let Some((next, later)) = self.segments.split_first() else {
             return;
         };
         self.segments = later;
         self.blocks = next.blocks;
-        self.save();
+        self.save(running);
         self.poly = next.poly;
         if let Some(poly) = self.polys.get(next.poly) {
-            self.running.resume(poly);
+            *running = poly.accumulator;
         }
     }
 
     #[inline(always)]
-    fn save(&mut self) {
+    fn save(&mut self, running: &Accumulator) {
         if let Some(poly) = self.polys.get_mut(self.poly) {
-            poly.h = self.running.h;
+            poly.accumulator.h = running.h;
         }
+    }
+}
+
+impl Drop for Weave<'_> {
+    fn drop(&mut self) {
+        self.waiting.zeroize();
     }
 }

@@ -17,6 +17,15 @@ macro_rules! constants {
 constants! {
     /// Constants that are equal on both systems.
     COMMON {
+        EPERM = 1;
+        ENOENT = 2;
+        ESRCH = 3;
+        ENXIO = 6;
+        EACCES = 13;
+        EBUSY = 16;
+        EEXIST = 17;
+        EINVAL = 22;
+
         AF_INET = 2;
         AF_ROUTE = 17;
         AF_LINK = 18;
@@ -65,11 +74,17 @@ constants! {
         SIOCSIFMTU = request(IN, b'i', 52, IFREQ.size);
         SIOCIFDESTROY = request(IN, b'i', 121, IFREQ.size);
 
+        FIONREAD = request(OUT, b'f', 127, 4);
+
         SOL_SOCKET = 0xffff;
+        SO_SNDBUF = 0x1001;
+        SO_RCVBUF = 0x1002;
         IPPROTO_IP = 0;
         IPPROTO_IPV6 = 41;
         IP_RECVDSTADDR = 7;
         IPV6_PKTINFO = 46;
+        MSG_TRUNC = 0x10;
+        MSG_CTRUNC = 0x20;
     }
 }
 
@@ -89,7 +104,15 @@ constants! {
         TUNSIFHEAD = request(IN, b't', 96, 4);
         TUNSTRANSIENT = request(IN, b't', 98, 4);
 
+        SIOCGIFINFO_IN6 = request(IN | OUT, b'i', 108, IN6_NDIREQ.size);
+        SIOCSIFINFO_IN6 = request(IN | OUT, b'i', 109, IN6_NDIREQ.size);
+        ND6_IFF_AUTO_LINKLOCAL = 0x20;
+        ND6_IFF_NO_DAD = 0x100;
+
+        SOCK_CLOEXEC = 0x1000_0000;
+        IP_SENDSRCADDR = 7;
         SO_SETFIB = 0x1014;
+        SO_RERROR = 0x0002_0000;
         SO_USER_COOKIE = 0x1015;
     }
 }
@@ -106,6 +129,8 @@ constants! {
         UTUN_OPT_IFNAME = 2;
 
         IP_BOUND_IF = 25;
+        IP_PKTINFO = 26;
+        IP_RECVPKTINFO = 26;
         IPV6_BOUND_IF = 125;
     }
 }
@@ -149,6 +174,7 @@ pub(super) const SOCKADDR_IN: SockaddrIn = SockaddrIn {
     size: 16,
     length: 0,
     family: 1,
+    port: 2,
     address: 4,
 };
 
@@ -156,8 +182,28 @@ pub(super) const SOCKADDR_IN6: SockaddrIn6 = SockaddrIn6 {
     size: 28,
     length: 0,
     family: 1,
+    port: 2,
     address: 8,
     scope: 24,
+};
+
+pub(super) const CONTROL_HEADER: ControlHeader = ControlHeader {
+    size: 12,
+    length: 0,
+    level: 4,
+    kind: 8,
+};
+
+pub(super) const IN6_PKTINFO: In6Pktinfo = In6Pktinfo {
+    size: 20,
+    address: 0,
+    interface: 16,
+};
+
+pub(crate) const IN6_NDIREQ: In6Ndireq = In6Ndireq {
+    size: 72,
+    name: 0,
+    flags: 36,
 };
 
 /// Without its size, which the systems define themselves.

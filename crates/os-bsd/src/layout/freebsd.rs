@@ -27,6 +27,8 @@ pub(super) const LAYOUT: Layout = Layout {
         add_address: request(IN, b'i', 43, IFALIASREQ.size),
         add_address_in6: request(IN, b'i', 27, IN6_ALIASREQ.size),
         receive_packet_info_in6: 36,
+        control_data: 16,
+        control_space_of_one: 24,
     },
     route: RouteHeader {
         size: 152,
@@ -68,6 +70,8 @@ pub(super) const LAYOUT: Layout = Layout {
         size: 54,
         ..SOCKADDR_DL
     },
+    control: CONTROL_HEADER,
+    in6_pktinfo: IN6_PKTINFO,
     ifreq: IFREQ,
     in6_ifreq: IN6_IFREQ,
     ifaliasreq: IFALIASREQ,

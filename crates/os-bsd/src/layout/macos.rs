@@ -21,6 +21,13 @@ pub(crate) const SOCKADDR_CTL: SockaddrCtl = SockaddrCtl {
     unit: 8,
 };
 
+pub(crate) const IN_PKTINFO: InPktinfo = InPktinfo {
+    size: 12,
+    interface: 0,
+    source: 4,
+    destination: 8,
+};
+
 const IFALIASREQ: Ifaliasreq = Ifaliasreq {
     size: 64,
     name: 0,
@@ -47,6 +54,8 @@ pub(super) const LAYOUT: Layout = Layout {
         add_address_in6: request(IN, b'i', 26, IN6_ALIASREQ.size),
         // RFC 3542's: programs in C get it if they define `__APPLE_USE_RFC_3542`.
         receive_packet_info_in6: 61,
+        control_data: 12,
+        control_space_of_one: 16,
     },
     route: RouteHeader {
         size: 92,
@@ -80,6 +89,8 @@ pub(super) const LAYOUT: Layout = Layout {
         size: 20,
         ..SOCKADDR_DL
     },
+    control: CONTROL_HEADER,
+    in6_pktinfo: IN6_PKTINFO,
     ifreq: IFREQ,
     in6_ifreq: IN6_IFREQ,
     ifaliasreq: IFALIASREQ,

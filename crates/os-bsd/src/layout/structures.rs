@@ -60,6 +60,7 @@ structures! {
     SockaddrIn = "struct sockaddr_in" {
         length = "sin_len",
         family = "sin_family",
+        port = "sin_port",
         address = "sin_addr",
     }
 
@@ -67,6 +68,7 @@ structures! {
     SockaddrIn6 = "struct sockaddr_in6" {
         length = "sin6_len",
         family = "sin6_family",
+        port = "sin6_port",
         address = "sin6_addr",
         scope = "sin6_scope_id",
     }
@@ -80,6 +82,26 @@ structures! {
         name_length = "sdl_nlen",
         address_length = "sdl_alen",
         data = "sdl_data",
+    }
+
+    /// Header of control messages (`sys/socket.h`).
+    ControlHeader = "struct cmsghdr" {
+        length = "cmsg_len",
+        level = "cmsg_level",
+        kind = "cmsg_type",
+    }
+
+    /// Address and interface of an IPv6 datagram (`netinet6/in6.h`).
+    In6Pktinfo = "struct in6_pktinfo" {
+        address = "ipi6_addr",
+        interface = "ipi6_ifindex",
+    }
+
+    /// Interface and addresses of an IPv4 datagram (`netinet/in.h` of macOS).
+    InPktinfo = "struct in_pktinfo" {
+        interface = "ipi_ifindex",
+        source = "ipi_spec_dst",
+        destination = "ipi_addr",
     }
 
     /// Argument of most requests about interfaces (`net/if.h`).
@@ -111,6 +133,12 @@ structures! {
         flags = "ifra_flags",
         valid_lifetime = "ifra_lifetime.ia6t_vltime",
         preferred_lifetime = "ifra_lifetime.ia6t_pltime",
+    }
+
+    /// Argument of `SIOCGIFINFO_IN6` and `SIOCSIFINFO_IN6` (`netinet6/nd6.h` of FreeBSD).
+    In6Ndireq = "struct in6_ndireq" {
+        name = "ifname",
+        flags = "ndi.flags",
     }
 
     /// An arrival or departure of an interface (`net/if.h` of FreeBSD).
@@ -163,6 +191,8 @@ numbers! {
         add_address = "SIOCAIFADDR",
         add_address_in6 = "SIOCAIFADDR_IN6",
         receive_packet_info_in6 = "IPV6_RECVPKTINFO",
+        control_data = "CMSG_LEN(0)",
+        control_space_of_one = "CMSG_SPACE(1)",
     }
 }
 
@@ -178,6 +208,8 @@ pub(crate) struct Layout {
     pub(crate) sockaddr_in: SockaddrIn,
     pub(crate) sockaddr_in6: SockaddrIn6,
     pub(crate) sockaddr_dl: SockaddrDl,
+    pub(crate) control: ControlHeader,
+    pub(crate) in6_pktinfo: In6Pktinfo,
     pub(crate) ifreq: Ifreq,
     pub(crate) in6_ifreq: In6Ifreq,
     pub(crate) ifaliasreq: Ifaliasreq,
@@ -187,6 +219,13 @@ pub(crate) struct Layout {
 }
 
 impl Layout {
+    /// Returns the bytes that a control message with data of this length occupies (`CMSG_SPACE`).
+    pub(crate) const fn control_space(&self, length: usize) -> usize {
+        let data = self.numbers.control_data;
+        let unit = self.numbers.control_space_of_one - data;
+        data as usize + length.next_multiple_of(unit as usize)
+    }
+
     pub(super) fn facts(&self) -> Vec<Fact> {
         [
             self.numbers.facts(),
@@ -197,6 +236,8 @@ impl Layout {
             self.sockaddr_in.facts(),
             self.sockaddr_in6.facts(),
             self.sockaddr_dl.facts(),
+            self.control.facts(),
+            self.in6_pktinfo.facts(),
             self.ifreq.facts(),
             self.in6_ifreq.facts(),
             self.ifaliasreq.facts(),

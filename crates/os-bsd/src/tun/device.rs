@@ -14,7 +14,7 @@ use nix::{
 };
 use taupe_packet::ip::Family;
 
-use super::{HEADER, header};
+use super::{HEADER, OpenError, family_of, header};
 use crate::{System, device_name::DeviceName, wait::End};
 
 #[cfg(target_os = "freebsd")]
@@ -27,39 +27,8 @@ use freebsd as here;
 #[cfg(target_os = "macos")]
 use macos as here;
 
-/// Pause before the next read of a device whose interface is not up.
+/// Pause before the next read of a device whose interface is not initialised.
 const PAUSE: Duration = Duration::from_millis(50);
-
-/// Error of creating a TUN device. Its text says what to do.
-#[derive(Debug, thiserror::Error)]
-#[non_exhaustive]
-pub enum OpenError {
-    /// The system permits only certain users to create devices.
-    #[error("creating a TUN device takes root, and in a jail its own network (jail.conf: vnet)")]
-    Permission,
-    /// There is no device file.
-    #[error(
-        "there is no /dev/tun: load the driver (kldload if_tuntap); a jail needs a network of its own \
-         (jail.conf: vnet) and devfs rules that unhide tun"
-    )]
-    NoDriver,
-    /// The name is taken.
-    #[error(
-        "there is an interface {0} already; choose another name, or remove it (ifconfig {0} destroy)"
-    )]
-    Exists(String),
-    /// The name is one of the other system, or not permitted.
-    #[error("{0} is not a name of a TUN device of this system")]
-    Name(String),
-    /// Anything else.
-    #[error("{what}: {source}")]
-    Io {
-        /// The operation.
-        what: &'static str,
-        /// Its error.
-        source: io::Error,
-    },
-}
 
 fn failed<E: Into<io::Error>>(what: &'static str) -> impl FnOnce(E) -> OpenError {
     move |error| {
@@ -68,17 +37,19 @@ fn failed<E: Into<io::Error>>(what: &'static str) -> impl FnOnce(E) -> OpenError
     }
 }
 
-/// A TUN device, which threads can share. Its interface ends with it.
+/// A TUN device, which threads can share.
 #[derive(Debug)]
 pub struct Tun {
     /// `None` only while it is dropped.
     fd: Option<OwnedFd>,
     name: String,
+    /// False if the descriptor was passed in.
+    is_created: bool,
     end: End,
 }
 
 impl Tun {
-    /// Creates a device, whose interface is down.
+    /// Creates a device, whose interface is down. The interface ends with it.
     ///
     /// # Errors
     ///
@@ -89,6 +60,24 @@ impl Tun {
         Ok(Self {
             fd: Some(fd),
             name,
+            is_created: true,
+            end,
+        })
+    }
+
+    /// Takes over a device whose descriptor was passed in. Its interface is not deleted at the end,
+    /// because others use it too: FreeBSD would wait for them to close it.
+    ///
+    /// # Errors
+    ///
+    /// [`OpenError::NotTun`], [`OpenError::Io`].
+    pub fn from_fd(fd: OwnedFd) -> Result<Self, OpenError> {
+        let end = End::new().map_err(failed("pipe"))?;
+        let name = here::take_over(fd.as_fd())?;
+        Ok(Self {
+            fd: Some(fd),
+            name,
+            is_created: false,
             end,
         })
     }
@@ -133,29 +122,38 @@ impl Tun {
                 }
                 Err(Errno::EAGAIN) => self.end.or_readable(fd.as_fd())?,
                 Err(Errno::EINTR) => {}
-                // FreeBSD: the interface is not up yet (`tunread` in `sys/net/if_tuntap.c`).
-                Err(Errno::EHOSTDOWN) => thread::sleep(PAUSE),
+                // FreeBSD: the interface is not initialised (`tunread` in `sys/net/if_tuntap.c`).
+                // Nothing is queued until it is.
+                Err(Errno::EHOSTDOWN) => {
+                    thread::sleep(PAUSE);
+                    self.end.or_readable(fd.as_fd())?;
+                }
                 Err(error) => return Err(error.into()),
             }
         }
     }
 
-    /// Passes a packet to the system as received. The packet is lost if the interface is down or the
-    /// system has no room for it.
+    /// Passes a packet to the system as received. The packet is lost if it is shorter than its header, the
+    /// interface is down or the system has no room for it.
     ///
     /// # Errors
     ///
     /// The interface was destroyed.
     pub fn write(&self, packet: &[u8]) -> io::Result<()> {
-        let family = match packet.first().map(|first| first >> 4) {
-            Some(6) => Family::V6,
-            _ => Family::V4,
+        let Some(family) = family_of(packet) else {
+            return Ok(());
         };
         let start = header(System::HERE, family);
         let parts = [IoSlice::new(&start), IoSlice::new(packet)];
-        match writev(self.fd()?, &parts) {
-            Err(error @ (Errno::ENXIO | Errno::ENODEV | Errno::EBADF)) => Err(error.into()),
-            _ => Ok(()),
+        loop {
+            // A device takes the complete packet or nothing.
+            match writev(self.fd()?, &parts) {
+                Err(Errno::EINTR) => {}
+                Err(error @ (Errno::ENXIO | Errno::ENODEV | Errno::EBADF)) => {
+                    return Err(error.into());
+                }
+                _ => return Ok(()),
+            }
         }
     }
 
@@ -171,9 +169,10 @@ impl Tun {
 
 impl Drop for Tun {
     fn drop(&mut self) {
-        // First the descriptor: FreeBSD waits in SIOCIFDESTROY until it is closed (`tun_destroy` in
-        // `sys/net/if_tuntap.c`), and so does `ifconfig NAME destroy`.
-        drop(self.fd.take());
-        here::remove(&self.name);
+        if let Some(fd) = self.fd.take()
+            && self.is_created
+        {
+            here::remove(fd);
+        }
     }
 }

@@ -1,10 +1,11 @@
 //! Options of BoringTun's command, from 0.3 to 0.7. Options without a meaning here are accepted, so
 //! that scripts continue to work.
 
-use super::device::{Descriptor, DeviceOrder, EXIT_STATUS, TUN, UAPI};
+use super::device::{DeviceOrder, EXIT_STATUS};
 use super::device::{descriptor, foreground, lanes_in, offloads, variable};
 use super::{ArgumentError, Environment};
 use crate::device_log::{Destination, Logging};
+use crate::passed_descriptor::{Descriptor, TUN, UAPI};
 use clap::{Parser, ValueEnum};
 use std::ffi::OsString;
 use std::path::PathBuf;

@@ -3,6 +3,7 @@
 
 use super::{ArgumentError, Environment};
 use crate::device_log::Logging;
+use crate::passed_descriptor::{Descriptor, NotDescriptor, TUN, UAPI};
 use clap::{Args, Parser, ValueEnum};
 use std::ffi::OsString;
 use std::os::fd::RawFd;
@@ -176,8 +177,6 @@ fn offload_table() -> String {
 
 const OFFLOAD: &str = "TAUPE_OFFLOAD";
 const LANES: &str = "TAUPE_LANES";
-pub(crate) const TUN: &str = "WG_TUN_FD";
-pub(crate) const UAPI: &str = "WG_UAPI_FD";
 
 pub(super) fn offloads(
     mut without: Vec<Offload>,
@@ -287,35 +286,4 @@ pub(super) fn variable(
             value: value.to_string_lossy().into_owned(),
             reason: "it is not UTF-8".into(),
         })
-}
-
-/// The number of an inherited descriptor. As in BoringTun, -1 means none.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(super) struct Descriptor(Option<RawFd>);
-
-#[derive(Clone, Copy, Debug, thiserror::Error)]
-pub(super) enum NotDescriptor {
-    #[error("it is not the number of a descriptor")]
-    Syntax,
-    #[error("descriptors 0 to 2 are the standard streams, pass another")]
-    StandardStream,
-}
-
-impl Descriptor {
-    pub(super) fn number(self) -> Option<RawFd> {
-        self.0
-    }
-}
-
-impl std::str::FromStr for Descriptor {
-    type Err = NotDescriptor;
-
-    fn from_str(text: &str) -> Result<Self, NotDescriptor> {
-        match text.parse() {
-            Ok(-1) => Ok(Self(None)),
-            Ok(0..=2) => Err(NotDescriptor::StandardStream),
-            Ok(number @ 3..) => Ok(Self(Some(number))),
-            Ok(_) | Err(_) => Err(NotDescriptor::Syntax),
-        }
-    }
 }

@@ -8,10 +8,11 @@ use crate::system;
 use std::env;
 use std::fmt::Display;
 use std::io::{self, Read as _, Write as _};
-use std::os::fd::OwnedFd;
+use std::os::fd::{OwnedFd, RawFd};
 use std::os::unix::net::UnixStream;
 use std::os::unix::process::CommandExt as _;
 use std::process::{Command, ExitStatus, Stdio};
+use taupe_os_bsd::descriptor::close_on_exec_except;
 
 /// Environment variable of a background process.
 const VARIABLE: &str = "TAUPE_STARTER";
@@ -37,8 +38,10 @@ pub(super) enum DetachError {
     Start(#[source] io::Error),
 }
 
-/// Starts the device `interface` in a background process, and waits until it is ready.
-pub(super) fn start(interface: &str) -> Result<(), DetachError> {
+/// Starts the device `interface` in a background process, which inherits the descriptors `passed`, and
+/// waits until it is ready.
+pub(super) fn start(interface: &str, passed: &[RawFd]) -> Result<(), DetachError> {
+    close_on_exec_except(passed);
     let (mut ours, theirs) = UnixStream::pair().map_err(DetachError::Start)?;
     let program = env::current_exe().map_err(DetachError::Start)?;
     let logs = env::var_os("LOG_LEVEL").is_some_and(|level| !level.is_empty());
@@ -59,12 +62,13 @@ pub(super) fn start(interface: &str) -> Result<(), DetachError> {
     drop(command);
     let mut report = Vec::new();
     let mut first = [0];
-    match ours.read(&mut first).map_err(DetachError::Start)? {
-        1 if first == [READY] => return Ok(()),
-        1 => {}
-        _ => {
+    match ours.read_exact(&mut first) {
+        Ok(()) if first == [READY] => return Ok(()),
+        Ok(()) => {}
+        Err(error) if error.kind() == io::ErrorKind::UnexpectedEof => {
             return Err(DetachError::Died(child.wait().map_err(DetachError::Start)?));
         }
+        Err(error) => return Err(DetachError::Start(error)),
     }
     let read = ours.take(LONGEST).read_to_end(&mut report);
     read.map_err(DetachError::Start)?;

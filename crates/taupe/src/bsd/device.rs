@@ -2,22 +2,26 @@
 
 use super::background::{self, Caller, DetachError};
 use super::network::{TunInterface, Underlay};
+use crate::passed_descriptor::{Descriptor, NotDescriptor, TUN, UAPI};
 use crate::{FAILED, MISUSED, complain, logging, peer_notices};
 use rustix::fs::Mode;
 use std::env;
 use std::fs;
 use std::io;
+use std::os::fd::{OwnedFd, RawFd};
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::sync::Arc;
 use std::thread;
 use taupe_forwarder::device::{Device, Event, Events, Exit, LinkState, events};
 use taupe_os_bsd::System;
+use taupe_os_bsd::descriptor;
 use taupe_os_bsd::device_name::{DeviceName, NameError};
 use taupe_os_bsd::directory_watch::DirectoryWatch;
 use taupe_os_bsd::interface::is_up;
 use taupe_os_bsd::ioctl;
-use taupe_os_bsd::routing::{Change, RoutingSocket};
+use taupe_os_bsd::outer_path::OuterPath;
+use taupe_os_bsd::routing::{Change, Notification, RoutingSocket};
 use taupe_os_bsd::tun::{OpenError, Tun};
 use taupe_protocol::Notice;
 use taupe_runtime::configuration_socket::names_an_endpoint;
@@ -41,6 +45,18 @@ enum DeviceError {
     Name(#[from] NameError),
     #[error(transparent)]
     Tun(#[from] OpenError),
+    #[error("{variable}={value}: {reason}")]
+    Variable {
+        variable: &'static str,
+        value: String,
+        reason: String,
+    },
+    #[error("{variable}: descriptor {number} cannot be used: {source}")]
+    Descriptor {
+        variable: &'static str,
+        number: RawFd,
+        source: io::Error,
+    },
     #[error(transparent)]
     Listen(#[from] ListenError),
     #[error("{NAME_FILE}: cannot write {}: {source}", .path.display())]
@@ -72,9 +88,13 @@ pub(super) fn main(interface: &str, foreground: bool) -> ExitCode {
         Err(error) => return complain(&error, MISUSED),
     };
     let foreground = foreground || env::var_os("WG_PROCESS_FOREGROUND").is_some_and(|it| it == "1");
+    let passed = match Passed::in_environment() {
+        Ok(passed) => passed,
+        Err(error) => return complain(&error, MISUSED),
+    };
     let done = match foreground {
-        true => run(&name),
-        false => background::start(interface).map_err(DeviceError::from),
+        true => run(&name, passed),
+        false => background::start(interface, &passed.numbers()).map_err(DeviceError::from),
     };
     match done {
         Ok(()) => ExitCode::SUCCESS,
@@ -83,12 +103,54 @@ pub(super) fn main(interface: &str, foreground: bool) -> ExitCode {
     }
 }
 
-fn run(name: &DeviceName) -> Result<(), DeviceError> {
+/// Numbers of descriptors that the caller has passed on.
+#[derive(Clone, Copy)]
+struct Passed {
+    tun: Option<RawFd>,
+    uapi: Option<RawFd>,
+}
+
+impl Passed {
+    fn in_environment() -> Result<Self, DeviceError> {
+        Ok(Self {
+            tun: number_in(TUN)?,
+            uapi: number_in(UAPI)?,
+        })
+    }
+
+    fn numbers(self) -> Vec<RawFd> {
+        self.tun.into_iter().chain(self.uapi).collect()
+    }
+}
+
+fn number_in(variable: &'static str) -> Result<Option<RawFd>, DeviceError> {
+    let Some(value) = env::var_os(variable).filter(|value| !value.is_empty()) else {
+        return Ok(None);
+    };
+    let value = value.to_string_lossy();
+    let parsed = value.parse().map(Descriptor::number);
+    parsed.map_err(|error: NotDescriptor| DeviceError::Variable {
+        variable,
+        value: value.into_owned(),
+        reason: error.to_string(),
+    })
+}
+
+/// Returns a duplicate of a descriptor that the caller has passed on.
+fn inherited(variable: &'static str, number: RawFd) -> Result<OwnedFd, DeviceError> {
+    descriptor::inherited(number).map_err(|source| DeviceError::Descriptor {
+        variable,
+        number,
+        source,
+    })
+}
+
+fn run(name: &DeviceName, passed: Passed) -> Result<(), DeviceError> {
     let starter = Caller::of_this_process().map_err(system("leave the terminal"))?;
     let level = env::var_os("LOG_LEVEL");
     let level = level.as_deref().map(|word| word.to_string_lossy());
     logging::begin(logging::level(level.as_deref()));
-    match (Running::start(name), starter) {
+    match (Running::start(name, passed), starter) {
         (Ok(running), starter) => {
             if let Some(starter) = starter {
                 starter.ready();
@@ -137,7 +199,7 @@ struct Running {
 }
 
 impl Running {
-    fn start(name: &DeviceName) -> Result<Self, DeviceError> {
+    fn start(name: &DeviceName, passed: Passed) -> Result<Self, DeviceError> {
         crate::system::disable_core_files();
         let (sender, events) = events();
         // A signal that arrives during the start ends the device after it, so that the socket's file
@@ -147,11 +209,17 @@ impl Running {
             .map_err(system("catch signals"))?;
         // Files of the device must only be accessible to its owner.
         rustix::process::umask(Mode::RWXG | Mode::RWXO);
-        let tun = Tun::create(name)?;
+        let tun = match passed.tun {
+            Some(number) => Tun::from_fd(inherited(TUN, number)?)?,
+            None => Tun::create(name)?,
+        };
         let interface = tun.name().to_owned();
         let index = tun.index().map_err(system("find the interface"))?;
         let name_file = write_name(&interface)?;
-        let Listener { socket, file } = Listener::bind(&interface)?;
+        let Listener { socket, file } = match passed.uapi {
+            Some(number) => Listener::from_fd(inherited(UAPI, number)?)?,
+            None => Listener::bind(&interface)?,
+        };
         let file = file.map(Arc::new);
         watch_links(index, &interface, &sender)?;
         if let Some(file) = &file {
@@ -164,7 +232,13 @@ impl Running {
             Arc::clone(&resolver),
             Arc::new(move || wake.send(Event::WorkDue)),
         );
-        let device = Device::new(TunInterface(tun), Underlay, services, &sender, tell);
+        let device = Device::new(
+            TunInterface(tun),
+            Underlay::new(OuterPath::Any),
+            services,
+            &sender,
+            tell,
+        );
         let clients = Arc::new(Clients {
             events: sender,
             resolver,
@@ -214,41 +288,46 @@ fn write_name(interface: &str) -> Result<Option<NameFile>, DeviceError> {
 /// Tells the device of changes to its interface and to the network.
 fn watch_links(index: u32, interface: &str, events: &Events) -> Result<(), DeviceError> {
     let failed = "watch the interface";
-    let socket = RoutingSocket::open(None).map_err(system(failed))?;
+    let mut socket = RoutingSocket::open(None).map_err(system(failed))?;
     let (events, interface) = (events.clone(), interface.to_owned());
     // Changes before the socket was opened are in the state that is read now.
-    events.send(Event::Link(link_state(&interface).map_err(system(failed))?));
+    events.send(match link_state(index).map_err(system(failed))? {
+        Some(state) => Event::Link(state),
+        None => Event::End(Exit::InterfaceDeleted),
+    });
     spawn("routes", move || {
         loop {
-            match socket.next_change() {
-                Ok(Change::Link(changed)) if changed != index => {}
-                Ok(Change::Link(_)) => match link_state(&interface) {
-                    Ok(state) => events.send(Event::Link(state)),
-                    Err(_) => return events.send(Event::End(Exit::InterfaceDeleted)),
-                },
-                Ok(Change::Network) => events.send(Event::NetworkChanged),
-                // Messages were lost, so anything may have changed.
-                Ok(Change::Unknown) => {
-                    if let Ok(state) = link_state(&interface) {
-                        events.send(Event::Link(state));
-                    }
-                    events.send(Event::NetworkChanged);
-                }
+            let notification = match socket.receive(None) {
+                Ok(notification) => notification,
                 Err(error) => {
                     warn!(%error, "changes of the network are no longer noticed");
                     return;
+                }
+            };
+            let changes = notification.iter().flat_map(Notification::changes);
+            for change in changes {
+                if matches!(change, Change::Unknown) || change == Change::Link(index) {
+                    match link_state(index) {
+                        Ok(Some(state)) => events.send(Event::Link(state)),
+                        Ok(None) => return events.send(Event::End(Exit::InterfaceDeleted)),
+                        Err(error) => warn!(%error, "the state of {interface} cannot be read"),
+                    }
+                }
+                if matches!(change, Change::Unknown | Change::Network) {
+                    events.send(Event::NetworkChanged);
                 }
             }
         }
     })
 }
 
-fn link_state(interface: &str) -> io::Result<LinkState> {
-    let (flags, mtu) = ioctl::interface_state(interface)?;
-    Ok(LinkState {
+/// Returns `None` if the interface does not exist.
+fn link_state(index: u32) -> io::Result<Option<LinkState>> {
+    let state = ioctl::interface_state(index)?;
+    Ok(state.map(|(flags, mtu)| LinkState {
         up: is_up(flags),
         mtu,
-    })
+    }))
 }
 
 /// Ends the device when the file of its socket is removed, as wg-quick does it.

@@ -3,6 +3,8 @@
 use std::io;
 use taupe_forwarder::device::Network;
 use taupe_forwarder::{DatagramSocket, Interface, UdpSockets};
+use taupe_os_bsd::control_message::LocalEnd;
+use taupe_os_bsd::outer_path::OuterPath;
 use taupe_os_bsd::tun::Tun;
 use taupe_os_bsd::udp::{BindError, Options, Socket};
 use taupe_packet::ip::Family;
@@ -37,13 +39,15 @@ impl DatagramSocket for UdpSocket {
         let received = self.0.receive(buffer)?;
         let local = received
             .local
-            .map(|(address, interface)| LocalAddress { address, interface });
+            .map(|LocalEnd { address, interface }| LocalAddress { address, interface });
         let remote = received.from;
         Ok((received.len, Endpoint { remote, local }))
     }
 
     fn send(&self, to: Endpoint, datagram: &[u8]) -> io::Result<()> {
-        let local = to.local.map(|local| (local.address, local.interface));
+        let local = to
+            .local
+            .map(|LocalAddress { address, interface }| LocalEnd { address, interface });
         self.0.send(to.remote, local, datagram)
     }
 
@@ -52,14 +56,27 @@ impl DatagramSocket for UdpSocket {
     }
 }
 
-/// The network of this machine.
-pub(super) struct Underlay;
+/// The network of this machine, or a part of it.
+pub(super) struct Underlay {
+    options: Options,
+}
+
+impl Underlay {
+    /// Returns a network whose sockets use this path only, as a tunnel with a default route needs it.
+    pub(super) fn new(path: OuterPath) -> Self {
+        let options = Options {
+            path,
+            ..Options::default()
+        };
+        Self { options }
+    }
+}
 
 impl Network for Underlay {
     type Socket = UdpSocket;
 
     fn bind(&mut self, port: u16, mark: u32) -> io::Result<UdpSockets<UdpSocket>> {
-        let sockets = bind(port)?;
+        let sockets = bind(port, self.options)?;
         if mark != 0 {
             self.set_mark(&sockets, mark)?;
         }
@@ -75,8 +92,7 @@ impl Network for Underlay {
 }
 
 /// Binds a port of both address families. Port 0 means any port.
-fn bind(port: u16) -> io::Result<UdpSockets<UdpSocket>> {
-    let options = Options::default();
+fn bind(port: u16, options: Options) -> io::Result<UdpSockets<UdpSocket>> {
     let mut tries = TRIES;
     loop {
         let v4 = match Socket::bind(Family::V4, port, options) {

@@ -5,32 +5,31 @@
 use std::{
     ffi::c_int,
     io,
-    os::fd::{AsFd as _, AsRawFd as _, FromRawFd as _, OwnedFd},
+    os::fd::{AsFd as _, AsRawFd as _, BorrowedFd, OwnedFd},
 };
+
+use nix::unistd::geteuid;
 
 use super::{OpenError, failed};
 use crate::{
-    device_name::DeviceName,
+    System,
+    descriptor::new_socket,
+    device_name::{DeviceName, UtunUnit},
     ioctl,
     kernel_control::{self, DOMAIN, PROTOCOL},
     layout::IFNAMSIZ,
     socket_option::UTUN_NAME,
+    tun::{Circumstances, Jail, OpenStep},
     wait,
 };
 
 pub(super) fn create(name: &DeviceName) -> Result<(OwnedFd, String), OpenError> {
     let DeviceName::Utun(unit) = name else {
-        return Err(OpenError::Name(format!("{name:?}")));
+        return Err(OpenError::Name(name.to_string()));
     };
-    // SAFETY: no memory is passed, and the descriptor is new.
-    let fd = unsafe { libc::socket(DOMAIN, libc::SOCK_DGRAM, PROTOCOL) };
-    if fd < 0 {
-        return Err(failed("socket")(io::Error::last_os_error()));
-    }
-    // SAFETY: `socket` has just returned the descriptor, which nothing else owns.
-    let fd = unsafe { OwnedFd::from_raw_fd(fd) };
+    let fd = new_socket(DOMAIN, libc::SOCK_DGRAM, PROTOCOL).map_err(failed("socket"))?;
     let mut asked = kernel_control::find();
-    ioctl::perform(fd.as_fd(), &mut asked).map_err(failed("CTLIOCGINFO"))?;
+    ioctl::perform(fd.as_fd(), &mut asked).map_err(refused(OpenStep::FindControl, *unit))?;
     let Some(id) = kernel_control::id(&asked) else {
         return Err(failed("CTLIOCGINFO")(io::Error::from(
             io::ErrorKind::InvalidData,
@@ -47,18 +46,41 @@ pub(super) fn create(name: &DeviceName) -> Result<(OwnedFd, String), OpenError> 
     };
     if connected != 0 {
         let error = io::Error::last_os_error();
-        return Err(match error.raw_os_error() {
-            Some(libc::EPERM) => OpenError::Permission,
-            Some(libc::EBUSY) => OpenError::Exists(format!("utun{}", unit.number() - 1)),
-            _ => failed("connecting to utun")(error),
-        });
+        return Err(refused(OpenStep::Connect, *unit)(error));
     }
     wait::set_up(fd.as_fd()).map_err(failed("preparing the utun device"))?;
-    let name = name_of(&fd).map_err(failed("UTUN_OPT_IFNAME"))?;
+    let name = name_of(fd.as_fd()).map_err(failed("UTUN_OPT_IFNAME"))?;
     Ok((fd, name))
 }
 
-fn name_of(fd: &OwnedFd) -> io::Result<String> {
+pub(super) fn take_over(fd: BorrowedFd<'_>) -> Result<String, OpenError> {
+    let name = name_of(fd).map_err(OpenError::NotTun)?;
+    // Other kernel controls, as that of IPsec, have names of interfaces too.
+    if !name.starts_with("utun") {
+        let other = io::Error::new(io::ErrorKind::InvalidInput, name);
+        return Err(OpenError::NotTun(other));
+    }
+    wait::set_up(fd).map_err(failed("preparing the utun device"))?;
+    Ok(name)
+}
+
+fn refused(step: OpenStep, unit: UtunUnit) -> impl FnOnce(io::Error) -> OpenError {
+    move |source| {
+        let circumstances = Circumstances {
+            is_root: geteuid().is_root(),
+            jail: Jail::None,
+        };
+        OpenError::new(
+            System::MacOs,
+            step,
+            source,
+            circumstances,
+            &unit.to_string(),
+        )
+    }
+}
+
+fn name_of(fd: BorrowedFd<'_>) -> io::Result<String> {
     let mut name = [0_u8; IFNAMSIZ as usize];
     let mut length = name.len() as libc::socklen_t;
     // SAFETY: the kernel writes at most `length` bytes into `name`, and how many into `length`. The
@@ -79,5 +101,7 @@ fn name_of(fd: &OwnedFd) -> io::Result<String> {
     Ok(String::from_utf8_lossy(name).into_owned())
 }
 
-/// Does nothing: the interface has ended with the descriptor.
-pub(super) fn remove(_: &str) {}
+/// Closes the descriptor, with which the interface ends.
+pub(super) fn remove(fd: OwnedFd) {
+    drop(fd);
+}
