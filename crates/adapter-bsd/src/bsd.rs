@@ -47,7 +47,7 @@ const SAME_TIME: Duration = Duration::from_secs(2);
 /// Interval between two looks at an interface that is about to go.
 const PAUSE: Duration = Duration::from_millis(50);
 
-/// Delay after a change of the network, because changes come in groups.
+/// Shortest interval between two looks at the routing table, because changes come in groups.
 const GROUP: Duration = Duration::from_millis(500);
 
 /// Time after a change of the network at which it is looked at once more: macOS sets name servers
@@ -113,17 +113,23 @@ impl<'a> Bsd<'a> {
         // The network may have changed since the plan was made.
         let mut is_due = true;
         let mut wait = ROAMING;
+        let mut last = Instant::now();
         loop {
             if is_due && let Err(error) = keep_up(&mut self, store, &name, &mut tunnel, report) {
                 let sentence = format!("{name} cannot follow the network: {error}");
                 report.note(&sentence.into());
             }
+            if is_due {
+                last = Instant::now();
+            }
             let before = self.endpoints.clone();
             is_due = match socket.receive(Some(Instant::now() + wait))? {
                 // A request of this process that failed has changed nothing.
                 Some(notification) if !notification.changes().is_empty() => {
-                    let end = Instant::now() + GROUP;
-                    while socket.receive(Some(end))?.is_some() {}
+                    // The first change of a group is handled at once: until then, datagrams to
+                    // endpoints may enter the tunnel.
+                    let end = last + GROUP;
+                    while Instant::now() < end && socket.receive(Some(end))?.is_some() {}
                     wait = SETTLING;
                     true
                 }
