@@ -6,7 +6,6 @@ use std::io::{self, Write as _};
 use std::net::{IpAddr, SocketAddr, UdpSocket};
 use std::path::{Path, PathBuf};
 use std::process::{Command, ExitStatus, Stdio};
-use std::sync::mpsc::{self, RecvTimeoutError};
 use std::thread;
 use std::time::{Duration, Instant};
 
@@ -48,7 +47,7 @@ const SAME_TIME: Duration = Duration::from_secs(2);
 /// Interval between two looks at an interface that is about to go.
 const PAUSE: Duration = Duration::from_millis(50);
 
-/// Delay after a change of the network, because changes come in groups.
+/// Shortest interval between two looks at the routing table, because changes come in groups.
 const GROUP: Duration = Duration::from_millis(500);
 
 /// Time after a change of the network at which it is looked at once more: macOS sets name servers
@@ -110,43 +109,38 @@ impl<'a> Bsd<'a> {
     ) -> io::Result<()> {
         self.configured = Some(tunnel.device.name.clone());
         let mut socket = RoutingSocket::open(None)?;
-        let (sender, changes) = mpsc::channel();
-        let watch = move || {
-            while let Ok(received) = socket.receive(None) {
-                let is_change = received.is_some_and(|received| !received.changes().is_empty());
-                if is_change && sender.send(()).is_err() {
-                    return;
-                }
-            }
-        };
-        thread::Builder::new().name("network".into()).spawn(watch)?;
         let name = self.tunnel.clone();
         // The network may have changed since the plan was made.
         let mut is_due = true;
         let mut wait = ROAMING;
+        let mut last = Instant::now();
         loop {
             if is_due && let Err(error) = keep_up(&mut self, store, &name, &mut tunnel, report) {
                 let sentence = format!("{name} cannot follow the network: {error}");
                 report.note(&sentence.into());
             }
+            if is_due {
+                last = Instant::now();
+            }
             let before = self.endpoints.clone();
-            is_due = match changes.recv_timeout(wait) {
-                Ok(()) => {
-                    thread::sleep(GROUP);
-                    while changes.try_recv().is_ok() {}
+            is_due = match socket.receive(Some(Instant::now() + wait))? {
+                // A request of this process that failed has changed nothing.
+                Some(notification) if !notification.changes().is_empty() => {
+                    // The first change of a group is handled at once: until then, datagrams to
+                    // endpoints may enter the tunnel.
+                    let end = last + GROUP;
+                    while Instant::now() < end && socket.receive(Some(end))?.is_some() {}
                     wait = SETTLING;
                     true
                 }
-                Err(RecvTimeoutError::Timeout) if wait == SETTLING => {
+                Some(_) => false,
+                None if wait == SETTLING => {
                     wait = ROAMING;
                     true
                 }
-                Err(RecvTimeoutError::Timeout) => {
+                None => {
                     self.read_endpoints();
                     self.endpoints != before
-                }
-                Err(RecvTimeoutError::Disconnected) => {
-                    return Err(io::Error::other("the routing socket ended"));
                 }
             };
         }

@@ -9,7 +9,7 @@
 //! interface (`RTF_PINNED`, `add_route_byinfo` in `sys/net/route/route_ctl.c`). It is added again when
 //! that one has gone.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::time::Duration;
 
 use ipnet::IpNet;
@@ -57,17 +57,22 @@ pub fn follow(tunnel: &Tunnel, snapshot: &Snapshot) -> Vec<FollowChange> {
     let mut changes = Vec::new();
     let needed = host_routes(snapshot, &foreign, &tunnel.claimed());
     let route = |address, hop: &Hop| TunnelRoute::new(host(address), hop.clone());
+    let usual = snapshot.routes.iter().filter(|it| snapshot.is_usual(it));
+    let present: HashSet<(IpNet, Hop)> = usual
+        .map(|it| (it.route.destination, hop_of(snapshot, it)))
+        .collect();
+    let is_present = |it: &TunnelRoute| present.contains(&(it.destination, it.hop.clone()));
     for (address, hop) in &tunnel.hosts {
-        let present = route(*address, hop);
+        let added = route(*address, hop);
         // The kernel has deleted it with its interface, or another program has.
-        let is_gone = !is_present(snapshot, &present);
+        let is_gone = !is_present(&added);
         if needed.get(address) != Some(hop) || is_gone {
-            changes.push(FollowChange::Forget(present));
+            changes.push(FollowChange::Forget(added));
         }
     }
     for (address, hop) in &needed {
         let wanted = route(*address, hop);
-        if tunnel.hosts.get(address) != Some(hop) || !is_present(snapshot, &wanted) {
+        if tunnel.hosts.get(address) != Some(hop) || !is_present(&wanted) {
             changes.push(FollowChange::Add(wanted));
         }
     }

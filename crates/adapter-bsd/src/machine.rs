@@ -171,6 +171,14 @@ impl StepError {
         self.has_number(ESRCH)
     }
 
+    /// Formats the error of a step with the equivalent command, unless the error contains the command.
+    pub(crate) fn of_step(&self, command: &str) -> String {
+        match self {
+            Self::Command { .. } => self.to_string(),
+            _ => format!("`{command}`: {self}"),
+        }
+    }
+
     fn has_number(&self, number: i32) -> bool {
         matches!(self, Self::Kernel(error) if error.raw_os_error() == Some(number))
     }
@@ -214,6 +222,20 @@ pub trait Report {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_command_is_named_once() {
+        let error = StepError::Command {
+            command: "false".to_owned(),
+            outcome: "exit status: 1".to_owned(),
+        };
+        assert_eq!(error.of_step("false"), "`false` failed (exit status: 1)");
+        let gone = StepError::NoInterface.of_step("ifconfig wg0 up");
+        assert!(
+            gone.starts_with("`ifconfig wg0 up`: the interface is gone"),
+            "{gone}"
+        );
+    }
 
     #[test]
     fn missing_rights_and_jails_are_reported_in_one_line() {

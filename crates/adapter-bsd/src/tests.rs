@@ -4,3 +4,4 @@ mod faults;
 mod following;
 mod model;
 mod stories;
+mod world;

@@ -7,7 +7,7 @@ use ipnet::IpNet;
 
 use crate::device::DeviceInterface;
 use crate::dns::DnsSettings;
-use crate::plan::{Plan, claimed};
+use crate::plan::claimed;
 use crate::route::{Hop, TunnelRoute};
 use crate::snapshot::{Snapshot, hop_of};
 use taupe_os_bsd::routing::RouteEntry;
@@ -50,10 +50,10 @@ impl Tunnel {
         }
     }
 
-    /// Adds a route of its plan that was applied.
-    pub(crate) fn add(&mut self, plan: &Plan, route: &TunnelRoute) {
-        let is_claimed = claimed(plan.routes()).contains(&route.destination);
-        if route.hop == Hop::Tunnel || is_claimed {
+    /// Adds a route of its plan that was applied. `claimed` are the networks that the plan carries or
+    /// refuses.
+    pub(crate) fn add(&mut self, claimed: &NetworkSet, route: &TunnelRoute) {
+        if route.hop == Hop::Tunnel || claimed.contains(&route.destination) {
             self.routes.push(route.clone());
         } else {
             self.hosts

@@ -30,7 +30,10 @@ pub enum LeftoverError {
 
 impl fmt::Display for Leftover {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "`{}`: {}", self.command, self.error)
+        match &self.error {
+            LeftoverError::Step(error) => f.write_str(&error.of_step(&self.command)),
+            LeftoverError::Journal(error) => write!(f, "`{}`: {error}", self.command),
+        }
     }
 }
 
@@ -48,16 +51,32 @@ pub(crate) fn undo_all(
     is_stale: bool,
     report: &mut dyn Report,
 ) -> Vec<Leftover> {
-    let changes: Vec<_> = journal
-        .changes()
-        .rev()
-        .map(|(n, it)| (n, it.clone()))
-        .collect();
+    let outlives_boot = |change: &LastingChange| matches!(change, LastingChange::Service(_));
+    let changes = journal.changes().rev();
+    let changes: Vec<_> = changes.map(|(number, it)| (number, it.clone())).collect();
     let mut leftovers = Vec::new();
+    let mut present = None;
+    if changes.iter().any(|(_, it)| !is_stale || outlives_boot(it)) {
+        let request = SnapshotRequest {
+            services: changes.iter().any(|(_, it)| outlives_boot(it)),
+            ..SnapshotRequest::default()
+        };
+        match machine.snapshot(request) {
+            Ok(snapshot) => present = Some(snapshot),
+            Err(error) => {
+                return vec![Leftover {
+                    command: "netstat -rn".to_owned(),
+                    error: error.into(),
+                }];
+            }
+        }
+    }
     for (number, change) in changes {
-        let undone = match (&change, is_stale) {
-            (LastingChange::Route(_) | LastingChange::Resolvconf(_), true) => Ok(()),
-            (change, _) => undo(machine, change, report),
+        let undone = match &present {
+            Some(present) if !is_stale || outlives_boot(&change) => {
+                undo(machine, &change, present, report)
+            }
+            _ => Ok(()),
         };
         let undone = undone.map_err(LeftoverError::from);
         let recorded = undone.and_then(|()| Ok(journal.undone(number)?));
@@ -77,16 +96,17 @@ pub(crate) fn undo_all(
     leftovers
 }
 
-/// Undoes one change. Succeeds if it is gone already, or if another program has replaced it.
-pub(crate) fn undo(
+/// Undoes one change in the present state of the system. Succeeds if it is gone already, or if
+/// another program has replaced it.
+fn undo(
     machine: &mut dyn Machine,
     change: &LastingChange,
+    present: &Snapshot,
     report: &mut dyn Report,
 ) -> Result<(), StepError> {
     match change {
         LastingChange::Route(route) => {
-            let snapshot = machine.snapshot(SnapshotRequest::default())?;
-            if is_present(&snapshot, route) {
+            if is_present(present, route) {
                 report.step(&route.command("delete", ""));
                 machine.delete_route(route)?;
             }
@@ -97,14 +117,10 @@ pub(crate) fn undo(
             machine.run(&command)?;
         }
         LastingChange::Service(service) => {
-            let request = SnapshotRequest {
-                services: true,
-                ..SnapshotRequest::default()
-            };
-            let services = machine.snapshot(request)?.services;
-            let exists = services.iter().any(|present| present.name == service.name);
+            let mut services = present.services.iter();
+            let exists = services.any(|it| it.name == service.name);
             // The user may have deleted the service.
-            if exists && !services.contains(service) {
+            if exists && !present.services.contains(service) {
                 for command in dns::set_service(service) {
                     report.step(&command);
                     machine.run(&command)?;

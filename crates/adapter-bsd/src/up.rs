@@ -7,13 +7,14 @@ use std::time::Duration;
 use taupe_config::file::{Compatibility, File};
 use taupe_config::plan_note::PlanNote;
 use taupe_os_bsd::System;
+use taupe_uapi::network_set::NetworkSet;
 
 use crate::device::DeviceInterface;
 use crate::dns::{self, DnsSettings};
 use crate::hooks::with_names;
 use crate::journal::{Header, Journal, JournalError, LastingChange, Lock, Store};
 use crate::machine::{Machine, Report, SnapshotRequest, StepError};
-use crate::plan::{self, Destination, Options, Plan, PlanError, Step, plan};
+use crate::plan::{self, Destination, Options, PlanError, Step, plan};
 use crate::route::{Hop, TunnelRoute};
 use crate::tunnel::Tunnel;
 use crate::undo::{Leftover, list, undo_all};
@@ -80,7 +81,7 @@ pub enum UpError {
 #[non_exhaustive]
 pub enum ApplyError {
     /// The step failed.
-    #[error("`{command}`: {error}")]
+    #[error("{}", .error.of_step(.command))]
     Step {
         /// The equivalent command.
         command: String,
@@ -264,9 +265,13 @@ impl Applying<'_> {
             Some(tunnel) => tunnel,
             None => Tunnel::new(self.create()?),
         };
-        tunnel.ipv6 = compatibility == Compatibility::Taupe && file.carries_ipv6();
+        tunnel.ipv6 = compatibility == Compatibility::Taupe && snapshot.ipv6 && file.carries_ipv6();
+        let claimed = plan::claimed(plan.routes());
         for step in &plan.steps {
-            self.step(step, &plan, &mut tunnel)?;
+            self.step(step, &claimed, &mut tunnel)?;
+            if let (Step::Up { mtu }, true) = (step, plan.mtu_follows) {
+                tunnel.mtu = Some(*mtu);
+            }
         }
         self.journal.complete()?;
         Ok(tunnel)
@@ -321,7 +326,12 @@ impl Applying<'_> {
         })
     }
 
-    fn step(&mut self, step: &Step, plan: &Plan, tunnel: &mut Tunnel) -> Result<(), ApplyError> {
+    fn step(
+        &mut self,
+        step: &Step,
+        claimed: &NetworkSet,
+        tunnel: &mut Tunnel,
+    ) -> Result<(), ApplyError> {
         let device = tunnel.device.clone();
         let name = &device.name;
         match step {
@@ -348,13 +358,12 @@ impl Applying<'_> {
             Step::Up { mtu } => {
                 let command = format!("ifconfig {name} mtu {mtu}");
                 self.execute(&command, |machine| machine.set_mtu(&device, *mtu))?;
-                tunnel.mtu = plan.mtu_follows.then_some(*mtu);
                 let command = format!("ifconfig {name} up");
                 self.execute(&command, |machine| machine.bring_up(&device))
             }
             Step::Route(route) => {
                 if self.route(route, &device)? {
-                    tunnel.add(plan, route);
+                    tunnel.add(claimed, route);
                 }
                 Ok(())
             }

@@ -2,7 +2,8 @@
 
 use taupe_config::file::File;
 
-use super::model::{Fault, Listener, Model, World};
+use super::model::{Fault, Listener, Model};
+use super::world::World;
 use crate::fixtures::{file, machines};
 use crate::plan::Options;
 use crate::snapshot::Snapshot;

@@ -4,7 +4,8 @@ use proptest::prelude::*;
 use taupe_config::file::File;
 use taupe_os_bsd::routing::NextHop;
 
-use super::model::{Fault, Listener, Model, World, service};
+use super::model::{Fault, Listener, Model};
+use super::world::{World, service};
 use crate::fixtures::{address, by, file, freebsd_home, mac_home, machines, net};
 use crate::plan::Options;
 use crate::{Machine, SnapshotRequest, Tunnel, follow, keep_up};

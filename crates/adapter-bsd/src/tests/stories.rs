@@ -308,3 +308,59 @@ fn a_process_that_ends_leaves_the_next_tunnel_of_the_same_name_alone() {
         .expect("alive")
         .expect("down");
 }
+
+/// Quadratic work would take minutes.
+#[test]
+fn many_networks_and_endpoints_take_no_long_time() {
+    let networks: Vec<String> = (0..20_000_u32)
+        .map(|number| {
+            format!(
+                "{}.{}.{}.0/24",
+                20 + number / 65_536,
+                number / 256 % 256,
+                number % 256
+            )
+        })
+        .collect();
+    let peer = format!("AllowedIPs = {}, 0.0.0.0/0, ::/0", networks.join(", "));
+    let file = file("Address = 10.0.0.2/24", &peer);
+    let mut snapshot = freebsd_home();
+    snapshot.endpoints = (0..2_000_u32)
+        .map(|number| std::net::Ipv4Addr::from(0x1400_0001 + number * 256).into())
+        .collect();
+    let plan = crate::plan(
+        "wg0",
+        &file,
+        &snapshot,
+        crate::Compatibility::Taupe,
+        Options::default(),
+    );
+    let plan = plan.expect("a plan");
+    assert_eq!(plan.routes().count(), 22_004);
+    assert!(plan.notes.is_empty());
+}
+
+/// A user without rights, and a jail without a network of its own: the creation of an interface fails
+/// with `EPERM` or `ENXIO`.
+#[test]
+fn a_refused_device_is_an_error_of_one_line_and_leaves_nothing() {
+    let file = file("Address = 10.0.0.2/24", FULL);
+    for (number, advice) in [
+        (1, "by root, and in a jail"),
+        (6, "a jail lacks the driver"),
+    ] {
+        let mut model = Model::new(freebsd_home());
+        let before = model.world.clone();
+        // After two snapshots, the names of endpoints and the boot.
+        model.strike(4, super::model::Fault::Refuse(number));
+        let up = model.up(&file, Options::default(), &mut report_of());
+        let error = up.expect("alive").expect_err("refused").to_string();
+        assert!(error.starts_with("`taupe device wg0`: "), "{error}");
+        assert!(error.contains(advice) && !error.contains('\n'), "{error}");
+        assert!(
+            error.ends_with("; everything is as it was before"),
+            "{error}"
+        );
+        assert_eq!(model.world, before);
+    }
+}

@@ -5,6 +5,7 @@
 //! standard error when the tunnel is up, unless `LOG_LEVEL` is set. If it dies before, the socket
 //! closes.
 
+use crate::passed_descriptor::{TUN, UAPI};
 use crate::system;
 use rustix::stdio::dup2_stderr;
 use std::env;
@@ -66,6 +67,9 @@ pub(super) fn start(
         .args(override_routes.then_some("--override-routes"))
         .args(["--", &conf.word()])
         .env(VARIABLE, value(std::process::id(), compatibility))
+        // Descriptors for `taupe device` are not passed on.
+        .env_remove(TUN)
+        .env_remove(UAPI)
         .env(NAME_FILE, name_file(conf.interface.as_str()))
         .stdin(OwnedFd::from(theirs))
         .stdout(Stdio::null());
