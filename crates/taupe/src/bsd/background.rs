@@ -51,7 +51,7 @@ pub(super) fn start(interface: &str, passed: &[RawFd]) -> Result<(), DetachError
     command
         // The program may have been called by the name of a link to it.
         .arg0("taupe")
-        .args(["device", "--foreground", interface])
+        .args(["device", "--foreground", "--", interface])
         .env(VARIABLE, "1")
         .current_dir("/")
         .stdin(OwnedFd::from(theirs))
