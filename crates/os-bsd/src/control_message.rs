@@ -17,10 +17,10 @@ use crate::{
     System,
     bytes::{array, put, u32_at},
     layout::{
-        self, IN_PKTINFO, IP_PKTINFO, IP_RECVDSTADDR, IP_SENDSRCADDR, IPPROTO_IP, IPPROTO_IPV6,
-        IPV6_PKTINFO,
+        self, EADDRNOTAVAIL, EHOSTUNREACH, EINVAL, ENETDOWN, ENETUNREACH, ENXIO, IN_PKTINFO,
+        IP_PKTINFO, IP_RECVDSTADDR, IP_SENDSRCADDR, IPPROTO_IP, IPPROTO_IPV6, IPV6_PKTINFO,
     },
-    socket_address::without_zone,
+    socket_address::{has_zone, without_zone},
 };
 
 /// Bytes of the longest message that [`encode`] returns: IPv6 on FreeBSD.
@@ -57,8 +57,11 @@ impl ControlMessage {
 
 /// Returns the message that makes a datagram leave from a local address.
 ///
-/// The interface is part of it for IPv6 only: if macOS gets one for IPv4, it ignores the address
-/// (`udp_check_pktinfo` in xnu's `bsd/netinet/udp_usrreq.c`).
+/// It contains the interface only if the address is link-local. With an interface, FreeBSD refuses
+/// the datagram with `EHOSTUNREACH` if the route to its destination leads through another one
+/// (`in6_selectroute` in `sys/netinet6/in6_src.c`), as where traffic arrives and leaves by different
+/// interfaces. For IPv4, macOS would ignore the address (`udp_check_pktinfo` in xnu's
+/// `bsd/netinet/udp_usrreq.c`).
 #[must_use]
 pub fn encode(system: System, from: LocalEnd) -> ControlMessage {
     match (from.address, system) {
@@ -74,10 +77,23 @@ pub fn encode(system: System, from: LocalEnd) -> ControlMessage {
             let fields = &layout::of(system).in6_pktinfo;
             let mut info = [0; 20];
             put(&mut info, fields.address, &address.octets());
-            put(&mut info, fields.interface, &from.interface.to_le_bytes());
+            if has_zone(address) {
+                put(&mut info, fields.interface, &from.interface.to_le_bytes());
+            }
             message(system, IPPROTO_IPV6, IPV6_PKTINFO, &info)
         }
     }
+}
+
+/// Returns true if a datagram with this error may be sent without its source. The address or the
+/// interface is gone, the kernel cannot use the address (0.0.0.0), or the interface that has it no
+/// longer leads to the destination.
+#[must_use]
+pub const fn may_be_due_to_source(error: i32) -> bool {
+    matches!(
+        error.cast_unsigned(),
+        EADDRNOTAVAIL | EINVAL | ENXIO | ENETDOWN | ENETUNREACH | EHOSTUNREACH
+    )
 }
 
 /// Returns the local address in the control messages of a received datagram, or `None` if there is
@@ -189,12 +205,28 @@ mod tests {
         }
     }
 
-    /// With an interface index, macOS ignores the address.
+    /// With an interface index, macOS ignores an IPv4 address, and FreeBSD sends IPv6 datagrams by
+    /// this interface or not at all.
     #[test]
-    fn an_ipv4_source_never_has_an_interface() {
+    fn only_a_link_local_source_has_an_interface() {
         for system in System::ALL {
-            let with = encode(system, end("192.0.2.7", 5));
-            assert_eq!(with, encode(system, end("192.0.2.7", 0)));
+            for address in ["192.0.2.7", "2001:db8::1"] {
+                let with = encode(system, end(address, 5));
+                assert_eq!(with, encode(system, end(address, 0)), "{address}");
+            }
+            let with = encode(system, end("fe80::1", 5));
+            assert_ne!(with, encode(system, end("fe80::1", 0)));
+        }
+    }
+
+    #[test]
+    fn a_datagram_that_is_too_long_or_has_no_room_is_not_sent_again() {
+        for error in [6, 22, 49, 50, 51, 65] {
+            assert!(may_be_due_to_source(error), "{error}");
+        }
+        // EPERM, EAGAIN, EMSGSIZE, ENOBUFS, on both systems.
+        for error in [0, 1, 35, 40, 55, -1] {
+            assert!(!may_be_due_to_source(error), "{error}");
         }
     }
 
@@ -230,7 +262,7 @@ mod tests {
             };
             let mut bytes = written_out(system, length, 0, kind, &[64]);
             assert_eq!(decode(system, &bytes), None);
-            let v6 = end("2001:db8::1", 3);
+            let v6 = end("fe80::1", 3);
             bytes.extend(encode(system, v6).as_bytes());
             assert_eq!(decode(system, &bytes), Some(v6));
         }

@@ -262,7 +262,6 @@ mod tests {
         InterfaceName::new(name).unwrap()
     }
 
-    /// Every number contains the length of its argument (`sys/ioccom.h`).
     /// Numbers as wireguard-go has them (`tun/tun_freebsd.go`).
     #[test]
     fn link_local_addresses_are_turned_off() {
@@ -282,6 +281,7 @@ mod tests {
         assert_eq!(set.argument()[16..18], [0xdc, 5]);
     }
 
+    /// Every number contains the length of its argument (`sys/ioccom.h`).
     #[test]
     fn arguments_are_as_long_as_their_numbers_say() {
         let v4: IpNet = "192.0.2.1/24".parse().unwrap();

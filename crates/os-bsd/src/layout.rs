@@ -66,6 +66,8 @@ pub fn assertions(system: System) -> Vec<Assertion> {
             in_headers.extend_from_slice(IN6_VAR);
             in_headers.extend_from_slice(FREEBSD_ONLY);
             in_headers.extend(IN6_NDIREQ.facts());
+            // The unit of `SA_SIZE`.
+            in_headers.push(Fact::Value("sizeof(long)", of(system).alignment as u32));
         }
         System::MacOs => {
             let is_missing = |fact: &Fact| macos::FROM_SOURCE.contains(&fact.declaration());

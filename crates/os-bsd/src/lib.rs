@@ -10,8 +10,9 @@
 //! [`interface`] has `ioctl` requests about interfaces, [`tun`] the requests and packet headers of
 //! TUN devices, [`kernel_control`] the structures that open a utun device, [`socket_option`] the
 //! numbers of socket options, [`endpoint`] and [`control_message`] the addresses of datagrams,
-//! [`outer_path`] restrictions that keep a tunnel's datagrams off the tunnel, and [`device_name`] the permitted names of devices. [`layout`] is the
-//! table of all sizes, offsets and constants. A test compiles it against the systems' own headers.
+//! [`outer_path`] restrictions that keep a tunnel's datagrams off the tunnel, and [`device_name`] the
+//! permitted names of devices. [`layout`] is the table of all sizes, offsets and constants. A test
+//! compiles it against the systems' own headers.
 //!
 //! Numbers are little-endian and addresses have 64 bits: all layouts are those of x86-64 and
 //! AArch64, which are equal.

@@ -169,8 +169,8 @@ impl Socket {
         }
     }
 
-    /// Sends a datagram from a local address and, for IPv6, by an interface. If the address is no
-    /// longer one of this machine, or the interface does not exist, the system chooses others.
+    /// Sends a datagram from a local address, and by an interface if the address is link-local. If the
+    /// system cannot use them, it chooses others.
     ///
     /// # Errors
     ///
@@ -196,10 +196,8 @@ impl Socket {
             return send(&[]);
         };
         let sent = send(control_message::encode(System::HERE, from).as_bytes());
-        // EADDRNOTAVAIL: the address is gone. EINVAL: the kernel cannot use the address, as
-        // 0.0.0.0. ENXIO: the interface is gone.
         match sent.as_ref().err().and_then(io::Error::raw_os_error) {
-            Some(libc::EADDRNOTAVAIL | libc::EINVAL | libc::ENXIO) => send(&[]),
+            Some(error) if control_message::may_be_due_to_source(error) => send(&[]),
             _ => sent,
         }
     }

@@ -13,7 +13,8 @@ use taupe_os_bsd::{
     layout::{Fact, assertions},
 };
 
-/// A processor and a version of a system, as zig names them.
+/// A processor and a version of a system, as zig names them. zig ships one set of headers for all
+/// versions: those of FreeBSD 15 and macOS 27. The version matters only where a header asks for it.
 const TARGETS: [(System, &str); 6] = [
     (System::FreeBsd, "x86_64-freebsd.14.0"),
     (System::FreeBsd, "aarch64-freebsd.14.0"),

@@ -324,6 +324,12 @@ fn device(report: &mut Report) {
             "{name}, index {index}, flags {flags:#x}, MTU {mtu}"
         ))
     });
+    check(report, "tun: MTU", |tun| {
+        tun.set_mtu(1420)?;
+        let (_, mtu) = ioctl::interface_state(tun.index()?)?.ok_or("there is no interface")?;
+        require(mtu == 1420, || format!("{mtu} instead of 1420"))?;
+        Ok(mtu.to_string())
+    });
     check(report, "tun: the same name again", same_name);
     check(
         report,
@@ -385,10 +391,13 @@ fn same_name(tun: &Tun) -> Outcome {
 }
 
 fn comes_up(tun: &Tun) -> Outcome {
-    let mut socket = RoutingSocket::open(None)?;
     let index = tun.index()?;
     let name = InterfaceName::new(tun.name()).ok_or("name")?;
     let (flags, _) = ioctl::interface_state(index)?.ok_or("there is no interface")?;
+    // A utun device of macOS is up from the beginning, and then there would be no notification.
+    let mut request = interface::set_flags(System::HERE, &name, flags & !UP);
+    ioctl::request(Family::V4, &mut request)?;
+    let mut socket = RoutingSocket::open(None)?;
     let mut request = interface::set_flags(System::HERE, &name, flags | UP);
     ioctl::request(Family::V4, &mut request)?;
     let (flags, _) = ioctl::interface_state(index)?.ok_or("there is no interface")?;

@@ -25,6 +25,10 @@ constants! {
         EBUSY = 16;
         EEXIST = 17;
         EINVAL = 22;
+        EADDRNOTAVAIL = 49;
+        ENETDOWN = 50;
+        ENETUNREACH = 51;
+        EHOSTUNREACH = 65;
 
         AF_INET = 2;
         AF_ROUTE = 17;

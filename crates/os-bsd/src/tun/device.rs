@@ -15,7 +15,13 @@ use nix::{
 use taupe_packet::ip::Family;
 
 use super::{HEADER, OpenError, family_of, header};
-use crate::{System, device_name::DeviceName, wait::End};
+use crate::{
+    System,
+    device_name::DeviceName,
+    interface::{self, InterfaceName},
+    ioctl,
+    wait::End,
+};
 
 #[cfg(target_os = "freebsd")]
 mod freebsd;
@@ -49,7 +55,8 @@ pub struct Tun {
 }
 
 impl Tun {
-    /// Creates a device, whose interface is down. The interface ends with it.
+    /// Creates a device. Its interface is down on FreeBSD and up on macOS (`utun_ctl_connect` in xnu's
+    /// `bsd/net/if_utun.c`), and ends with the device.
     ///
     /// # Errors
     ///
@@ -97,6 +104,19 @@ impl Tun {
         Ok(if_nametoindex(&*self.name)?)
     }
 
+    /// Sets the interface's MTU in bytes. Both systems begin with 1500.
+    ///
+    /// # Errors
+    ///
+    /// The kernel's.
+    pub fn set_mtu(&self, mtu: u32) -> io::Result<()> {
+        let name = InterfaceName::new(&self.name).ok_or(io::ErrorKind::InvalidInput)?;
+        ioctl::request(
+            Family::V4,
+            &mut interface::set_mtu(System::HERE, &name, mtu),
+        )
+    }
+
     /// Waits for a packet that the system sends. Returns its length, or `None` after
     /// [`Tun::close`]. Packets that are neither IPv4 nor IPv6 are skipped.
     ///
@@ -112,6 +132,9 @@ impl Tun {
             let mut start = [0; HEADER];
             let mut parts = [IoSliceMut::new(&mut start), IoSliceMut::new(buffer)];
             match readv(fd, &mut parts) {
+                // Every packet has a header. A socket of macOS reads so after the kernel has
+                // disconnected it, and is readable for ever.
+                Ok(0) => return Err(Errno::ENXIO.into()),
                 Ok(length) => {
                     let is_ip = Family::ALL
                         .into_iter()

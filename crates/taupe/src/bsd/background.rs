@@ -4,6 +4,7 @@
 //! socket, to which it writes either [`READY`], or [`FAILED`] and the reason. If it dies before, the
 //! socket closes.
 
+use super::device::NAME_FILE;
 use crate::system;
 use std::env;
 use std::fmt::Display;
@@ -11,6 +12,7 @@ use std::io::{self, Read as _, Write as _};
 use std::os::fd::{OwnedFd, RawFd};
 use std::os::unix::net::UnixStream;
 use std::os::unix::process::CommandExt as _;
+use std::path;
 use std::process::{Command, ExitStatus, Stdio};
 use taupe_os_bsd::descriptor::close_on_exec_except;
 
@@ -49,11 +51,15 @@ pub(super) fn start(interface: &str, passed: &[RawFd]) -> Result<(), DetachError
     command
         // The program may have been called by the name of a link to it.
         .arg0("taupe")
-        .args(["device", "--foreground", interface])
+        .args(["device", "--foreground", "--", interface])
         .env(VARIABLE, "1")
         .current_dir("/")
         .stdin(OwnedFd::from(theirs))
         .stdout(Stdio::null());
+    // A relative path is one of this process's folder.
+    if let Some(path) = env::var_os(NAME_FILE).filter(|path| !path.is_empty()) {
+        command.env(NAME_FILE, path::absolute(path).map_err(DetachError::Start)?);
+    }
     if !logs {
         command.stderr(Stdio::null());
     }

@@ -36,7 +36,11 @@ use zeroize::Zeroizing;
 const STATE: &str = "/var/db/taupe";
 
 /// Variable with the path of a file that gets the interface's name, as in wireguard-go.
-const NAME_FILE: &str = "WG_TUN_NAME_FILE";
+pub(super) const NAME_FILE: &str = "WG_TUN_NAME_FILE";
+
+/// MTU of a new interface in bytes, as on Linux and of wireguard-go: with it, datagrams fit into an
+/// uplink of 1500 bytes.
+const DEFAULT_MTU: u32 = 1420;
 
 /// Reason why a device could not be started or run to its end.
 #[derive(Debug, thiserror::Error)]
@@ -211,7 +215,12 @@ impl Running {
         rustix::process::umask(Mode::RWXG | Mode::RWXO);
         let tun = match passed.tun {
             Some(number) => Tun::from_fd(inherited(TUN, number)?)?,
-            None => Tun::create(name)?,
+            None => {
+                let tun = Tun::create(name)?;
+                tun.set_mtu(DEFAULT_MTU)
+                    .map_err(system("set the interface's MTU"))?;
+                tun
+            }
         };
         let interface = tun.name().to_owned();
         let index = tun.index().map_err(system("find the interface"))?;

@@ -13,7 +13,7 @@ use std::{
     ptr,
 };
 
-use nix::unistd::geteuid;
+use nix::{net::if_::if_nametoindex, unistd::geteuid};
 use taupe_packet::ip::Family;
 
 use super::{OpenError, failed};
@@ -147,12 +147,16 @@ pub(super) fn remove(fd: OwnedFd) {
     // Another interface may have the name that the device got at first.
     let mut asked = get_name();
     let named = ioctl::perform(fd.as_fd(), &mut asked);
+    let name = asked.interface_name();
+    let index = if_nametoindex(&*name);
     // SIOCIFDESTROY waits until it is closed (`tun_destroy` in `sys/net/if_tuntap.c`).
     drop(fd);
+    // FreeBSD 15 has already destroyed it, and a program that waited for the name may have it now.
+    let is_ours = index.is_ok() && if_nametoindex(&*name) == index;
     if named.is_ok()
-        && let Some(name) = InterfaceName::new(&asked.interface_name())
+        && is_ours
+        && let Some(name) = InterfaceName::new(&name)
     {
-        // FreeBSD 15 has already destroyed it.
         let _ = ioctl::request(Family::V4, &mut interface::destroy(System::FreeBsd, &name));
     }
 }
