@@ -76,23 +76,50 @@ fn the_property_list_is_well_formed_and_starts_the_script() {
     assert!(!list.to_string().contains('@'), "{list}");
 }
 
-/// A running script, which ends with the test.
-struct Job(Child);
+/// A running script, which ends with the test, and the tunnel with it.
+struct Job {
+    script: Child,
+    /// The file with the tunnel's process.
+    running: PathBuf,
+}
 
 impl Drop for Job {
     fn drop(&mut self) {
-        for child in children(self.0.id()).split_whitespace() {
-            let _ = Command::new("kill").arg(child).status();
+        if let Some(tunnel) = self.tunnel() {
+            let _ = Command::new("kill").arg(tunnel).status();
         }
-        let _ = self.0.kill();
-        let _ = self.0.wait();
+        let _ = self.script.kill();
+        let _ = self.script.wait();
     }
 }
 
 impl Job {
+    fn start(place: &Place, shell: &[String], script: &Path) -> Self {
+        for file in ["running", "ended"] {
+            let _ = fs::remove_file(place.folder.join(file));
+        }
+        let mut command = Command::new(&shell[0]);
+        command.args(&shell[1..]).arg(script).arg("wg0");
+        command.stdin(Stdio::null());
+        command.stdout(Stdio::null()).stderr(Stdio::null());
+        Self {
+            script: command.spawn().expect("a shell"),
+            running: place.folder.join("running"),
+        }
+    }
+
+    /// Returns the process of the tunnel, if it runs.
+    fn tunnel(&self) -> Option<String> {
+        let process = fs::read_to_string(&self.running).ok()?.trim().to_owned();
+        let runs = !process.is_empty() && Path::new("/proc").join(&process).exists();
+        runs.then_some(process)
+    }
+
     /// Sends SIGTERM, as launchd does.
     fn terminate(&self) {
-        let sent = Command::new("kill").arg(self.0.id().to_string()).status();
+        let sent = Command::new("kill")
+            .arg(self.script.id().to_string())
+            .status();
         assert!(sent.expect("kill").success());
     }
 
@@ -100,19 +127,11 @@ impl Job {
     fn status(&mut self) -> Option<i32> {
         let mut status = None;
         until(|| {
-            status = self.0.try_wait().expect("a child");
+            status = self.script.try_wait().expect("a child");
             status.is_some()
         });
         status.and_then(|status| status.code())
     }
-}
-
-fn start(shell: &[String], script: &Path) -> Job {
-    let mut command = Command::new(&shell[0]);
-    command.args(&shell[1..]).arg(script).arg("wg0");
-    command.stdin(Stdio::null());
-    command.stdout(Stdio::null()).stderr(Stdio::null());
-    Job(command.spawn().expect("a shell"))
 }
 
 /// Waits until it holds, for at most ten seconds.
@@ -124,48 +143,53 @@ fn until(mut holds: impl FnMut() -> bool) {
     }
 }
 
-/// Returns the children of a process, by `/proc`.
-fn children(process: u32) -> String {
-    let path = format!("/proc/{process}/task/{process}/children");
-    fs::read_to_string(path).unwrap_or_default()
-}
-
 #[test]
 fn the_script_brings_the_tunnel_up_and_takes_it_down_at_sigterm() {
     let (place, script) = installed();
     for shell in shells() {
         parses(&shell, &script);
-        let mut job = start(&shell, &script);
-        let mut waiting = String::new();
-        until(|| {
-            waiting = children(job.0.id());
-            let child = waiting.split_whitespace().next().unwrap_or("none");
-            let name = fs::read_to_string(format!("/proc/{child}/cmdline"));
-            name.is_ok_and(|name| name.contains("86400"))
-        });
-        assert_eq!(place.calls(), ["up wg0"], "{shell:?}");
+        let mut job = Job::start(&place, &shell, &script);
+        until(|| job.tunnel().is_some());
+        assert_eq!(place.calls(), ["up --foreground wg0"], "{shell:?}");
         job.terminate();
         assert_eq!(job.status(), Some(0), "{shell:?}");
         assert_eq!(place.calls(), ["down wg0"], "{shell:?}");
-        // It leaves no process.
-        until(|| !Path::new("/proc").join(waiting.trim()).exists());
+        assert_eq!(job.tunnel(), None, "{shell:?}");
     }
 }
 
 #[test]
-fn a_tunnel_that_cannot_come_up_fails_the_job_so_that_launchd_tries_again() {
+fn a_job_ends_with_its_tunnel_and_launchd_starts_it_again_if_the_tunnel_failed() {
     let (place, script) = installed();
-    place.fail(&["up wg0"]);
     for shell in shells() {
-        let mut job = start(&shell, &script);
-        assert_eq!(job.status(), Some(1), "{shell:?}");
-        assert_eq!(place.calls(), ["up wg0"], "{shell:?}");
+        // 0: another program has taken the tunnel down.
+        for status in [0, 1] {
+            let mut job = Job::start(&place, &shell, &script);
+            until(|| job.tunnel().is_some());
+            fs::write(place.folder.join("ended"), status.to_string()).expect("file");
+            assert_eq!(job.status(), Some(status), "{shell:?}");
+            assert_eq!(place.calls(), ["up --foreground wg0"], "{shell:?}");
+        }
     }
-    // A failed `down` is no reason to start the job again.
+    place.fail(&["up --foreground wg0"]);
+    for shell in shells() {
+        let mut job = Job::start(&place, &shell, &script);
+        assert_eq!(job.status(), Some(1), "{shell:?}");
+        assert_eq!(place.calls(), ["up --foreground wg0"], "{shell:?}");
+    }
+}
+
+/// The tunnel's process ends also if `taupe down` fails, and the job is not started again.
+#[test]
+fn a_failed_down_leaves_no_process() {
+    let (place, script) = installed();
     place.fail(&["down wg0"]);
-    let mut job = start(&shells()[0], &script);
-    until(|| !children(job.0.id()).is_empty() && place.folder.join("calls").exists());
-    job.terminate();
-    assert_eq!(job.status(), Some(0));
-    assert_eq!(place.calls(), ["up wg0", "down wg0"]);
+    for shell in shells() {
+        let mut job = Job::start(&place, &shell, &script);
+        until(|| job.tunnel().is_some());
+        job.terminate();
+        assert_eq!(job.status(), Some(0), "{shell:?}");
+        assert_eq!(job.tunnel(), None, "{shell:?}");
+        assert_eq!(place.calls(), ["up --foreground wg0", "down wg0"]);
+    }
 }

@@ -12,7 +12,8 @@ use std::sync::atomic::{AtomicU32, Ordering};
 pub(crate) const REPOSITORY: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../..");
 
 /// Records its arguments in the file `calls` beside the prefix, with LOG_LEVEL if it is set. It fails
-/// if they are a line of the file `failing`.
+/// if they are a line of the file `failing`. A tunnel in the foreground ends with the status in the file
+/// `ended`, which `down` writes too.
 const TAUPE: &str = r#"#!/bin/sh
 place=@PLACE@
 echo "$*${LOG_LEVEL:+ at $LOG_LEVEL}" >>"$place/calls"
@@ -24,6 +25,13 @@ case $1 in
     strip) printf '[Interface]\n# \\n of %s\n' "$2" ;;
     syncconf) sed 's/^/< /' "$3" >>"$place/calls" ;;
     show) echo "interface: $2" ;;
+    down) echo 0 >"$place/ended" ;;
+    up)
+        [ "$2" = --foreground ] || exit 0
+        echo "$$" >"$place/running"
+        until [ -s "$place/ended" ]; do sleep 0.02; done
+        exit "$(cat "$place/ended")"
+        ;;
 esac
 "#;
 
