@@ -55,29 +55,35 @@ pub fn request(family: Family, request: &mut IoctlRequest) -> io::Result<()> {
     perform(socket.as_fd(), request)
 }
 
-/// Returns the flags (`IFF_*`) and the MTU in bytes of the interface with this index, or `None` if there is no such
-/// interface.
+/// Times that the name of an interface is looked up, if the interface is renamed meanwhile.
+const ATTEMPTS: usize = 4;
+
+/// Returns the flags (`IFF_*`) and the MTU in bytes of the interface with this index, or `None` if there
+/// is no such interface.
 ///
 /// # Errors
 ///
 /// The kernel's, such as a lack of descriptors.
 pub fn interface_state(index: u32) -> io::Result<Option<(u32, u32)>> {
-    // The name may have changed.
-    let name = match if_indextoname(index) {
-        Err(Errno::ENXIO) => return Ok(None),
-        name => name?,
-    };
-    let name = name.to_str().ok().and_then(InterfaceName::new);
-    let name = name.ok_or(io::ErrorKind::InvalidData)?;
-    let ask = |mut asked: IoctlRequest| request(Family::V4, &mut asked).map(|()| asked);
-    let asked = ask(get_flags(System::HERE, &name))
-        .and_then(|flags| Ok((flags, ask(get_mtu(System::HERE, &name))?)));
-    let answers = match asked {
-        Err(error) if error.raw_os_error() == Some(libc::ENXIO) => return Ok(None),
-        asked => asked?,
-    };
-    let found = flags(System::HERE, &answers.0).zip(mtu(System::HERE, &answers.1));
-    found
-        .map(Some)
-        .ok_or_else(|| io::ErrorKind::InvalidData.into())
+    for _ in 0..ATTEMPTS {
+        let name = match if_indextoname(index) {
+            Err(Errno::ENXIO) => return Ok(None),
+            name => name?,
+        };
+        let name = name.to_str().ok().and_then(InterfaceName::new);
+        let name = name.ok_or(io::ErrorKind::InvalidData)?;
+        let ask = |mut asked: IoctlRequest| request(Family::V4, &mut asked).map(|()| asked);
+        let asked = ask(get_flags(System::HERE, &name))
+            .and_then(|flags| Ok((flags, ask(get_mtu(System::HERE, &name))?)));
+        let answers = match asked {
+            // The interface was deleted, or has another name now.
+            Err(error) if error.raw_os_error() == Some(libc::ENXIO) => continue,
+            asked => asked?,
+        };
+        let found = flags(System::HERE, &answers.0).zip(mtu(System::HERE, &answers.1));
+        return found
+            .map(Some)
+            .ok_or_else(|| io::ErrorKind::InvalidData.into());
+    }
+    Ok(None)
 }

@@ -39,8 +39,8 @@ pub enum ListenError {
         /// The system's error.
         source: io::Error,
     },
-    /// A socket that was passed in is none.
-    #[error("cannot use the configuration socket that was passed in: {0}")]
+    /// A descriptor that was passed in is no socket that can listen.
+    #[error("cannot listen on the configuration socket that was passed in: {0}")]
     PassedIn(#[source] io::Error),
 }
 
@@ -55,6 +55,9 @@ pub struct Listener {
 /// The longest time for which a program may still hold its socket after its interface is gone. The
 /// kernel closes the descriptors of a killed program one after the other.
 const DYING: Duration = Duration::from_millis(500);
+
+/// Clients that may wait until the program accepts their connections.
+const BACKLOG: i32 = 128;
 
 /// Connects without blocking if the program's queue of connections is full.
 fn connect(path: &Path) -> io::Result<UnixStream> {
@@ -143,10 +146,13 @@ impl Listener {
     /// # Errors
     /// [`ListenError::PassedIn`].
     pub fn from_fd(fd: OwnedFd) -> Result<Self, ListenError> {
-        let socket = UnixListener::from(fd);
+        let socket = Socket::from(fd);
+        // Another kind of descriptor would fail at every `accept`.
+        socket.listen(BACKLOG).map_err(ListenError::PassedIn)?;
         socket
             .set_nonblocking(false)
             .map_err(ListenError::PassedIn)?;
+        let socket = OwnedFd::from(socket).into();
         Ok(Self { socket, file: None })
     }
 }
@@ -279,6 +285,21 @@ mod tests {
             ended.store(true, Ordering::Relaxed);
             assert!(failed.is_none(), "{failed:?}");
         });
+    }
+
+    #[test]
+    fn what_cannot_listen_is_refused_when_it_is_passed_in() {
+        let file = fs::File::open("/dev/null").unwrap().into();
+        let (connected, _other) = UnixStream::pair().unwrap();
+        for fd in [file, OwnedFd::from(connected)] {
+            let refused = Listener::from_fd(fd);
+            assert!(matches!(refused, Err(ListenError::PassedIn(_))));
+        }
+        let folder = std::env::temp_dir();
+        let path = folder.join(format!("taupe-passed-{}.sock", std::process::id()));
+        let bound = UnixListener::bind(&path).unwrap();
+        fs::remove_file(&path).unwrap();
+        assert!(Listener::from_fd(bound.into()).is_ok());
     }
 
     #[test]

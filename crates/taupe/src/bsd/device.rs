@@ -322,7 +322,8 @@ fn watch_links(index: u32, interface: &str, events: &Events) -> Result<(), Devic
                         Err(error) => warn!(%error, "the state of {interface} cannot be read"),
                     }
                 }
-                if matches!(change, Change::Unknown | Change::Network) {
+                // FreeBSD reports a cable that was plugged in as a change of its interface only.
+                if change != Change::Link(index) {
                     events.send(Event::NetworkChanged);
                 }
             }
