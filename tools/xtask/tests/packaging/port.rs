@@ -132,8 +132,8 @@ fn values_are_those_of_the_workspace() {
     assert!(lines.lines().all(|line| line.len() <= 80), "{lines}");
 }
 
-/// Returns the commands of FreeBSD by the reference, which lists those of Linux, without those that
-/// no other system has.
+/// Returns the commands of FreeBSD by the reference, which lists those of Linux: those that every system
+/// has, and those that FreeBSD has of its own.
 fn commands_of_freebsd() -> BTreeSet<String> {
     let source = read("crates/taupe/src/portable.rs");
     let list = source.split_once("const ONLY_ON_LINUX").expect("list").1;
@@ -147,7 +147,7 @@ fn commands_of_freebsd() -> BTreeSet<String> {
     let commands = commands.filter(|command| !command.contains(' '));
     let elsewhere = commands.filter(|command| !only_on_linux.contains(command));
     elsewhere
-        .chain(["device", "down", "up"])
+        .chain(["device", "down", "save", "up"])
         .map(str::to_owned)
         .collect()
 }
