@@ -3,9 +3,10 @@
 use std::collections::BTreeSet;
 use std::env;
 use std::fs;
+use std::io::Write as _;
 use std::os::unix::fs::{PermissionsExt as _, symlink};
 use std::path::{Path, PathBuf};
-use std::process::{Command, Output};
+use std::process::{Command, Output, Stdio};
 use std::sync::atomic::{AtomicU32, Ordering};
 
 /// The root of the repository.
@@ -175,10 +176,17 @@ pub(crate) fn shells() -> Vec<Vec<String>> {
     shells
 }
 
-/// Writes an executable file.
+/// Writes an executable file. Another process writes it: if this one did, a child that another thread
+/// has just forked would have the file open for writing, and it could not be executed (`ETXTBSY`).
 pub(crate) fn program(path: &Path, text: &str) {
-    fs::write(path, text).expect("file");
-    fs::set_permissions(path, fs::Permissions::from_mode(0o755)).expect("mode");
+    let mut shell = Command::new("/bin/sh");
+    shell.args(["-c", r#"cat >"$1" && chmod 755 "$1""#, "sh"]);
+    let child = shell.arg(path).stdin(Stdio::piped()).spawn();
+    let mut child = child.expect("a shell");
+    let mut input = child.stdin.take().expect("a pipe");
+    input.write_all(text.as_bytes()).expect("text");
+    drop(input);
+    assert!(child.wait().expect("a child").success());
 }
 
 /// Checks that a shell can parse a script.
