@@ -55,7 +55,7 @@ pub enum FollowChange {
 pub fn follow(tunnel: &Tunnel, snapshot: &Snapshot) -> Vec<FollowChange> {
     let foreign = ForeignRoutes::of(snapshot, |entry| tunnel.has_added(snapshot, entry));
     let mut changes = Vec::new();
-    let needed = host_routes(snapshot, &foreign, &tunnel.claimed());
+    let needed = host_routes(snapshot, &foreign, &tunnel.claimed(snapshot));
     let route = |address, hop: &Hop| TunnelRoute::new(host(address), hop.clone());
     let usual = snapshot.routes.iter().filter(|it| snapshot.is_usual(it));
     let present: HashSet<(IpNet, Hop)> = usual

@@ -61,9 +61,17 @@ impl Tunnel {
         }
     }
 
-    /// Returns the networks that its routes carry or refuse.
-    pub(crate) fn claimed(&self) -> NetworkSet {
-        claimed(self.routes.iter())
+    /// Returns the networks that its routes carry or refuse, and those that the table has for its
+    /// interface: the networks of its addresses, and routes that commands of the file have added.
+    pub(crate) fn claimed(&self, snapshot: &Snapshot) -> NetworkSet {
+        let mut claims = claimed(self.routes.iter());
+        for entry in &snapshot.routes {
+            let is_own = entry.interface == self.device.index && entry.route.zone == 0;
+            if is_own && snapshot.is_usual(entry) {
+                claims.insert(entry.route.destination);
+            }
+        }
+        claims
     }
 
     /// Returns true if an entry of the table is one that this tunnel has added.

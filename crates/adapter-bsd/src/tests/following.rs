@@ -98,6 +98,26 @@ fn an_endpoint_that_roams_gets_its_own_route() {
     assert_eq!(tunnel.hosts.len(), 0);
 }
 
+/// A peer roams into the network of the tunnel's address, and into one that a command of the file has
+/// routed into the tunnel.
+#[test]
+fn an_endpoint_that_roams_into_any_route_of_the_interface_gets_its_own_route() {
+    let mut model = Model::new(freebsd_home());
+    let file = file("Address = 203.0.113.2/24", "AllowedIPs = 203.0.113.0/24");
+    let mut tunnel = up(&mut model, &file);
+    let own = NextHop::Interface(tunnel.device.index);
+    let world = &mut model.world;
+    let added = world.add_route(None, net("192.0.2.0/24"), own);
+    added.expect("a route");
+    world.snapshot.endpoints = vec![address("203.0.113.4"), address("192.0.2.4")];
+    keep(&mut model, &mut tunnel);
+    for host in ["203.0.113.4/32", "192.0.2.4/32"] {
+        assert_eq!(next_hop(&model, host), Some(by("192.168.1.1")));
+    }
+    down(&mut model);
+    assert_eq!(next_hop(&model, "203.0.113.4/32"), None);
+}
+
 #[test]
 fn another_network_with_other_routes_and_another_mtu() {
     let mut model = Model::new(freebsd_home());
