@@ -32,9 +32,16 @@ use crate::undo::is_present;
 /// A change that keeps a tunnel in step with the network.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum FollowChange {
-    /// Delete a host route that is not needed any more, or that has another next hop. If it is gone
-    /// already, forget it.
+    /// Delete a host route that is not needed any more. If it is gone already, forget it.
     Forget(TunnelRoute),
+    /// Give a host route another next hop. Between the two calls, datagrams to its destination may
+    /// enter the tunnel.
+    Replace {
+        /// The present route.
+        from: TunnelRoute,
+        /// The next one.
+        to: TunnelRoute,
+    },
     /// Add a host route.
     Add(TunnelRoute),
     /// Set the MTU in bytes.
@@ -62,17 +69,27 @@ pub fn follow(tunnel: &Tunnel, snapshot: &Snapshot) -> Vec<FollowChange> {
         .map(|it| (it.route.destination, hop_of(snapshot, it)))
         .collect();
     let is_present = |it: &TunnelRoute| present.contains(&(it.destination, it.hop.clone()));
+    let mut replaced = HashSet::new();
     for (address, hop) in &tunnel.hosts {
         let added = route(*address, hop);
         // The kernel has deleted it with its interface, or another program has.
         let is_gone = !is_present(&added);
-        if needed.get(address) != Some(hop) || is_gone {
-            changes.push(FollowChange::Forget(added));
+        match needed.get(address) {
+            Some(next) if next == hop && !is_gone => {}
+            Some(next) if !is_gone => {
+                replaced.insert(*address);
+                changes.push(FollowChange::Replace {
+                    from: added,
+                    to: route(*address, next),
+                });
+            }
+            _ => changes.push(FollowChange::Forget(added)),
         }
     }
     for (address, hop) in &needed {
         let wanted = route(*address, hop);
-        if tunnel.hosts.get(address) != Some(hop) || !is_present(&wanted) {
+        let is_made = tunnel.hosts.get(address) == Some(hop) && is_present(&wanted);
+        if !is_made && !replaced.contains(address) {
             changes.push(FollowChange::Add(wanted));
         }
     }
@@ -128,7 +145,7 @@ pub enum FollowError {
 }
 
 /// Makes the changes that a tunnel needs in the present state of the system. Does nothing while
-/// another process brings the tunnel up or down. A change that the system refuses is reported, and
+/// another process brings the tunnel up or down, or if the interface is gone. A change that the system refuses is reported, and
 /// tried again at the next call.
 ///
 /// # Errors
@@ -154,6 +171,10 @@ pub fn keep_up(
         fib: None,
         services: tunnel.dns.is_some(),
     })?;
+    if snapshot.interface(tunnel.device.index).is_none() {
+        // It ends: its routes have not been deleted by another program.
+        return Ok(());
+    }
     for change in follow(tunnel, &snapshot) {
         let mut following = Following {
             machine,
@@ -187,6 +208,7 @@ impl Following<'_> {
         match change {
             FollowChange::Forget(route) => self.forget(route),
             FollowChange::Add(route) => self.add(route),
+            FollowChange::Replace { from, to } => self.replace(from, to),
             FollowChange::Mtu(mtu) => {
                 let name = &self.tunnel.device.name;
                 self.report.step(&format!("ifconfig {name} mtu {mtu}"));
@@ -242,8 +264,32 @@ impl Following<'_> {
         Ok(())
     }
 
+    /// The journal is written before and after, not between the two calls.
+    fn replace(&mut self, from: &TunnelRoute, to: &TunnelRoute) -> Result<(), FollowError> {
+        let number = self.journal.record(LastingChange::Route(to.clone()))?;
+        self.report
+            .step(&from.command("delete", &self.tunnel.device.name));
+        if let Err(error) = self.machine.delete_route(from) {
+            self.journal.undone(number)?;
+            return Err(error.into());
+        }
+        let added = self.add_recorded(to, number);
+        if added.is_err() {
+            self.tunnel.hosts.remove(&from.destination.addr());
+        }
+        let number = self.journal.number_of(&LastingChange::Route(from.clone()));
+        if let Some(number) = number {
+            self.journal.undone(number)?;
+        }
+        added
+    }
+
     fn add(&mut self, route: &TunnelRoute) -> Result<(), FollowError> {
         let number = self.journal.record(LastingChange::Route(route.clone()))?;
+        self.add_recorded(route, number)
+    }
+
+    fn add_recorded(&mut self, route: &TunnelRoute, number: usize) -> Result<(), FollowError> {
         self.report
             .step(&route.command("add", &self.tunnel.device.name));
         match self.machine.add_route(self.tunnel.device.index, route) {
@@ -273,7 +319,11 @@ impl Following<'_> {
         }
         for command in dns::set_service(&settings.of_service(&service.name)) {
             self.report.step(&command);
-            self.machine.run(&command)?;
+            let printed = self.machine.run(&command)?;
+            if let Some(error) = dns::service_error(&printed) {
+                let (command, outcome) = (command.to_string(), error.to_owned());
+                return Err(StepError::Command { command, outcome }.into());
+            }
         }
         Ok(())
     }

@@ -123,7 +123,11 @@ fn undo(
             if exists && !present.services.contains(service) {
                 for command in dns::set_service(service) {
                     report.step(&command);
-                    machine.run(&command)?;
+                    let printed = machine.run(&command)?;
+                    if let Some(error) = dns::service_error(&printed) {
+                        let (command, outcome) = (command.to_string(), error.to_owned());
+                        return Err(StepError::Command { command, outcome });
+                    }
                 }
             }
         }

@@ -6,7 +6,7 @@ use taupe_os_bsd::routing::NextHop;
 
 use super::model::{Fault, Listener, Model};
 use super::world::{World, service};
-use crate::fixtures::{address, by, file, freebsd_home, mac_home, machines, net};
+use crate::fixtures::{address, by, file, foreign, freebsd_home, mac_home, machines, net};
 use crate::plan::Options;
 use crate::{Machine, SnapshotRequest, Tunnel, follow, keep_up};
 
@@ -80,6 +80,65 @@ fn the_route_to_the_endpoint_follows_the_default_route() {
         down(&mut model);
         assert_eq!(next_hop(&model, "198.51.100.9/32"), None);
     }
+}
+
+/// In between, the tunnel's datagrams may enter the tunnel: the two calls follow each other without
+/// waiting for the disk.
+#[test]
+fn the_next_hop_of_a_route_is_replaced_without_a_pause() {
+    let mut model = Model::new(freebsd_home());
+    let mut tunnel = up(&mut model, &full(""));
+    move_default(&mut model.world, Some("192.168.1.66"));
+    model.journal_lengths.clear();
+    let report = keep(&mut model, &mut tunnel);
+    assert_eq!(
+        report.steps,
+        [
+            "route -q -n delete -inet 198.51.100.9 -gateway 192.168.1.1",
+            "route -q -n add -inet 198.51.100.9 -gateway 192.168.1.66",
+        ]
+    );
+    let [deleted, added] = *model.journal_lengths else {
+        panic!("{:?}", model.journal_lengths);
+    };
+    assert!(deleted > 0);
+    assert_eq!(deleted, added);
+    down(&mut model);
+    assert_eq!(next_hop(&model, "198.51.100.9/32"), None);
+}
+
+/// The process ends, and its other thread is notified first.
+#[test]
+fn the_end_of_the_interface_is_not_followed() {
+    let mut model = Model::new(freebsd_home());
+    let mut tunnel = up(&mut model, &file("Address = 10.9.0.2/24", FULL));
+    model.kill_device();
+    let mut report = Listener::default();
+    let store = model.store.clone();
+    keep_up(&mut model, &store, "wg0", &mut tunnel, &mut report).expect("followed");
+    assert!(report.notes.is_empty(), "{:?}", report.notes);
+    assert!(report.steps.is_empty(), "{:?}", report.steps);
+}
+
+/// With `--override-routes`, the router has a route of its own.
+#[test]
+fn a_router_that_does_not_answer_on_macos_keeps_its_route() {
+    let mut model = Model::new(mac_home());
+    let file = file("Address = 10.9.0.2/24", "AllowedIPs = 172.31.0.0/16");
+    let router = foreign("10.0.0.0/8", by("172.31.1.1"), 2);
+    model.world.snapshot.routes.push(router);
+    let mut tunnel = up(&mut model, &file);
+    let host = "172.31.1.1/32";
+    assert_eq!(next_hop(&model, host), Some(NextHop::Interface(2)));
+    let mut routes = model.world.snapshot.routes.iter_mut();
+    let entry = routes.find(|it| it.route.destination == net(host));
+    let entry = entry.expect("a route");
+    entry.route.next_hop = NextHop::Reject;
+    entry.flags |= 0x400 | 0x8;
+    let report = keep(&mut model, &mut tunnel);
+    assert!(report.steps.is_empty(), "{:?}", report.steps);
+    down(&mut model);
+    assert_eq!(next_hop(&model, host), None);
 }
 
 #[test]
@@ -202,6 +261,26 @@ fn a_route_that_a_new_local_network_replaces_returns_when_that_network_is_left()
     let own = tunnel.device.index;
     assert_eq!(model.world.interface_to(address("10.77.0.9")), Some(own));
     down(&mut model);
+}
+
+/// networksetup(8) prints errors, and its exit status is 0.
+#[test]
+fn name_servers_that_cannot_be_restored_stay_in_the_journal() {
+    let mut model = Model::new(mac_home());
+    let before = model.world.snapshot.services.clone();
+    up(&mut model, &full("DNS = 10.9.0.1"));
+    model.refuses_services = true;
+    let down_again = model.down(None, &mut Listener::default());
+    let error = down_again.expect("alive").expect_err("not restored");
+    let text = error.to_string();
+    assert!(
+        text.contains("networksetup -setdnsservers Wi-Fi 192.0.2.53"),
+        "{text}"
+    );
+    assert!(text.contains("Unable to find item"), "{text}");
+    model.refuses_services = false;
+    down(&mut model);
+    assert_eq!(model.world.snapshot.services, before);
 }
 
 #[test]

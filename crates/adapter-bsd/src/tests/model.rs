@@ -54,6 +54,10 @@ pub(super) struct Model {
     pub(super) looped: bool,
     /// The commands of the file that ran.
     pub(super) hooks: Vec<String>,
+    /// True if networksetup(8) prints an error and succeeds nevertheless.
+    pub(super) refuses_services: bool,
+    /// The length of the journal at each change of a route.
+    pub(super) journal_lengths: Vec<u64>,
 }
 
 impl Drop for Model {
@@ -108,6 +112,8 @@ impl Model {
             must_reach: Vec::new(),
             looped: false,
             hooks: Vec::new(),
+            refuses_services: false,
+            journal_lengths: Vec::new(),
         }
     }
 
@@ -228,6 +234,12 @@ impl Model {
         self.looped |= endpoints.copied().any(|it| enters(&it));
     }
 
+    fn note_journal(&mut self) {
+        let journal = fs::metadata(self.store.journal("wg0"));
+        self.journal_lengths
+            .push(journal.map_or(0, |journal| journal.len()));
+    }
+
     fn changed(result: Result<(), i32>) -> Result<(), StepError> {
         result.map_err(|number| StepError::Kernel(io::Error::from_raw_os_error(number)))
     }
@@ -327,6 +339,7 @@ impl Machine for Model {
     }
 
     fn add_route(&mut self, tunnel: u16, route: &TunnelRoute) -> Result<(), StepError> {
+        self.note_journal();
         self.call(|model| {
             let kernel = route.for_kernel(tunnel);
             let added = model
@@ -337,6 +350,7 @@ impl Machine for Model {
     }
 
     fn delete_route(&mut self, route: &TunnelRoute) -> Result<(), StepError> {
+        self.note_journal();
         self.call(|model| match model.world.delete_route(route.destination) {
             Ok(()) | Err(ESRCH) => Ok(()),
             Err(error) => Self::changed(Err(error)),
@@ -358,6 +372,10 @@ impl Machine for Model {
                 }
                 ("resolvconf", ["-d", device, "-f"]) => {
                     model.world.resolvconf.remove(*device);
+                }
+                ("networksetup", _) if model.refuses_services => {
+                    let error = "** Error: Unable to find item in network database.\n";
+                    return Ok(error.to_owned());
                 }
                 ("networksetup", [verb, name, rest @ ..]) => {
                     let service = services.iter_mut().find(|it| it.name == *name);

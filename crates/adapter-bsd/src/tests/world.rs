@@ -214,7 +214,7 @@ pub(super) const ESRCH: i32 = 3;
 const ENXIO: i32 = 6;
 const EEXIST: i32 = 17;
 const ENETUNREACH: i32 = 51;
-const CLONED: u32 = 0x2_0000 | 0x400;
+const CLONED: u32 = 0x2_0000;
 
 pub(super) fn service(name: &str, servers: &[&str]) -> NetworkService {
     NetworkService {
