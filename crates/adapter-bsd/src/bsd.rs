@@ -112,8 +112,9 @@ impl<'a> Bsd<'a> {
         let name = self.tunnel.clone();
         // The network may have changed since the plan was made.
         let mut is_due = true;
-        let mut wait = ROAMING;
+        let mut is_settling = true;
         let mut last = Instant::now();
+        let mut next = last + SETTLING;
         loop {
             if is_due && let Err(error) = keep_up(&mut self, store, &name, &mut tunnel, report) {
                 let sentence = format!("{name} cannot follow the network: {error}");
@@ -123,24 +124,23 @@ impl<'a> Bsd<'a> {
                 last = Instant::now();
             }
             let before = self.endpoints.clone();
-            is_due = match socket.receive(Some(Instant::now() + wait))? {
+            is_due = match socket.receive(Some(next))? {
                 // A request of this process that failed has changed nothing.
                 Some(notification) if !notification.changes().is_empty() => {
                     // The first change of a group is handled at once: until then, datagrams to
                     // endpoints may enter the tunnel.
                     let end = last + GROUP;
                     while Instant::now() < end && socket.receive(Some(end))?.is_some() {}
-                    wait = SETTLING;
+                    (is_settling, next) = (true, Instant::now() + SETTLING);
                     true
                 }
+                // Other messages do not postpone the next look.
                 Some(_) => false,
-                None if wait == SETTLING => {
-                    wait = ROAMING;
-                    true
-                }
                 None => {
+                    next = Instant::now() + ROAMING;
+                    let was_settling = std::mem::take(&mut is_settling);
                     self.read_endpoints();
-                    self.endpoints != before
+                    was_settling || self.endpoints != before
                 }
             };
         }
@@ -207,9 +207,13 @@ fn named_device(tunnel: &str) -> Option<String> {
 
 /// Returns a value of the kernel. sysctl(8) is in the base system of both.
 fn sysctl(name: &str) -> Result<String, StepError> {
+    sysctl_with("-n", name)
+}
+
+fn sysctl_with(options: &str, name: &str) -> Result<String, StepError> {
     execute(&SystemCommand {
         program: "sysctl",
-        arguments: vec!["-n".to_owned(), name.to_owned()],
+        arguments: vec![options.to_owned(), name.to_owned()],
         input: String::new(),
     })
 }
@@ -278,6 +282,11 @@ impl Machine for Bsd<'_> {
                 Ok(BootId::Session(session.trim().to_owned()))
             }
             System::FreeBsd => {
+                let number = sysctl_with("-nx", "kern.boot_id").ok();
+                let number = number.as_deref().and_then(BootId::parse_boot_number);
+                if let Some(number) = number {
+                    return Ok(number);
+                }
                 let printed = sysctl("kern.boottime")?;
                 BootId::parse_boot_time(&printed).ok_or_else(|| StepError::Command {
                     command: "sysctl -n kern.boottime".to_owned(),
@@ -365,8 +374,8 @@ impl Machine for Bsd<'_> {
             }
             thread::sleep(PAUSE);
         }
-        // FreeBSD 14 keeps the interface of a process that was killed.
-        let is_left = index_of(&device.name)? == Some(device.index);
+        let interfaces = read_listing(Listing::Interfaces).map_err(StepError::Kernel)?;
+        let is_left = device.is_left(&interfaces.interfaces, is_running);
         if is_left && System::HERE == System::FreeBsd {
             let destroy = interface::destroy(System::HERE, &name_of(device)?);
             request(Family::V4, destroy).map(drop)?;
