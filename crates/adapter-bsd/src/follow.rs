@@ -166,29 +166,38 @@ pub fn keep_up(
     let Some(mut journal) = journal.filter(Journal::is_of_this_process) else {
         return Ok(());
     };
-    let snapshot = machine.snapshot(SnapshotRequest {
-        own: Some(tunnel.device.index),
-        fib: None,
-        services: tunnel.dns.is_some(),
-    })?;
-    if snapshot.interface(tunnel.device.index).is_none() {
-        // It ends: its routes have not been deleted by another program.
-        return Ok(());
-    }
-    for change in follow(tunnel, &snapshot) {
-        let mut following = Following {
-            machine,
-            journal: &mut journal,
-            tunnel,
-            report,
-            snapshot: &snapshot,
-        };
-        match following.make(&change) {
-            Err(FollowError::Step(error)) => {
-                let sentence = format!("{interface} cannot follow the network: {error}");
-                report.note(&PlanNote::from(sentence));
+    journal.compact()?;
+    // Listing services takes many commands, which may fail; routes to endpoints do not wait for it.
+    for services in [false, true] {
+        let snapshot = machine.snapshot(SnapshotRequest {
+            own: Some(tunnel.device.index),
+            fib: None,
+            services,
+        })?;
+        if snapshot.interface(tunnel.device.index).is_none() {
+            // It ends: its routes have not been deleted by another program.
+            return Ok(());
+        }
+        let changes = follow(tunnel, &snapshot).into_iter();
+        let is_of_pass = |it: &FollowChange| matches!(it, FollowChange::Service(_)) == services;
+        for change in changes.filter(is_of_pass) {
+            let mut following = Following {
+                machine,
+                journal: &mut journal,
+                tunnel,
+                report,
+                snapshot: &snapshot,
+            };
+            match following.make(&change) {
+                Err(FollowError::Step(error)) => {
+                    let sentence = format!("{interface} cannot follow the network: {error}");
+                    report.note(&PlanNote::from(sentence));
+                }
+                other => other?,
             }
-            other => other?,
+        }
+        if tunnel.dns.is_none() || snapshot.system != System::MacOs {
+            break;
         }
     }
     Ok(())

@@ -131,7 +131,12 @@ pub fn up(
     resolved.map_err(UpError::Look)?;
     let boot = machine.boot().map_err(UpError::Look)?;
     let post_down = &request.file.interface.hooks.post_down;
-    let mut journal = lock.begin(Header::new(boot, request.config, post_down))?;
+    let mut journal = lock.begin(Header::new(
+        boot,
+        snapshot.fibs.own,
+        request.config,
+        post_down,
+    ))?;
     let applied = Applying {
         machine,
         journal: &mut journal,

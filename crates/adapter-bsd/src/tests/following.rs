@@ -263,6 +263,27 @@ fn a_route_that_a_new_local_network_replaces_returns_when_that_network_is_left()
     down(&mut model);
 }
 
+#[test]
+fn routes_follow_the_network_if_services_cannot_be_listed() {
+    let mut model = Model::new(mac_home());
+    let mut tunnel = up(&mut model, &full("DNS = 10.9.0.1"));
+    move_default(&mut model.world, Some("192.168.1.66"));
+    model.hides_services = true;
+    let store = model.store.clone();
+    let mut report = Listener::default();
+    let followed = keep_up(&mut model, &store, "wg0", &mut tunnel, &mut report);
+    assert!(followed.is_err());
+    let host = next_hop(&model, "198.51.100.9/32");
+    assert_eq!(host, Some(by("192.168.1.66")));
+    // The same at the end.
+    let undone = model.down(None, &mut Listener::default());
+    let error = undone.expect("alive").expect_err("not restored");
+    assert!(error.to_string().contains("networksetup is not there"));
+    assert_eq!(next_hop(&model, "198.51.100.9/32"), None);
+    model.hides_services = false;
+    down(&mut model);
+}
+
 /// networksetup(8) prints errors, and its exit status is 0.
 #[test]
 fn name_servers_that_cannot_be_restored_stay_in_the_journal() {

@@ -56,6 +56,8 @@ pub(super) struct Model {
     pub(super) hooks: Vec<String>,
     /// True if networksetup(8) prints an error and succeeds nevertheless.
     pub(super) refuses_services: bool,
+    /// True if network services cannot be listed.
+    pub(super) hides_services: bool,
     /// The length of the journal at each change of a route.
     pub(super) journal_lengths: Vec<u64>,
 }
@@ -113,6 +115,7 @@ impl Model {
             looped: false,
             hooks: Vec::new(),
             refuses_services: false,
+            hides_services: false,
             journal_lengths: Vec::new(),
         }
     }
@@ -255,6 +258,10 @@ impl Machine for Model {
     }
 
     fn snapshot(&mut self, request: SnapshotRequest) -> Result<Snapshot, StepError> {
+        if self.hides_services && request.services {
+            let error = StepError::Device("networksetup is not there".to_owned());
+            return Err(error);
+        }
         self.call(|model| {
             let mut snapshot = model.world.snapshot.clone();
             snapshot.own = request.own;
@@ -351,7 +358,7 @@ impl Machine for Model {
 
     fn delete_route(&mut self, route: &TunnelRoute) -> Result<(), StepError> {
         self.note_journal();
-        self.call(|model| match model.world.delete_route(route.destination) {
+        self.call(|model| match model.world.delete_our_route(route) {
             Ok(()) | Err(ESRCH) => Ok(()),
             Err(error) => Self::changed(Err(error)),
         })

@@ -319,6 +319,36 @@ fn another_fib_gets_the_networks_unchanged_and_nothing_else_happens() {
     assert_eq!(model.world, before);
 }
 
+/// setfib(1) selects the table of `up`, and an administrator's shell has another one.
+#[test]
+fn down_undoes_the_routes_in_the_table_of_the_process_that_added_them() {
+    let mut snapshot = freebsd_home();
+    snapshot.fibs.count = 2;
+    snapshot.fibs.own = 1;
+    let mut model = Model::new(snapshot);
+    let file = file("Address = 10.0.0.2/24", "AllowedIPs = 0.0.0.0/0");
+    let before = model.world.clone();
+    up(&mut model, &file);
+    model.kill_device();
+    // Process and shell see each other's table as another one.
+    let swap = |model: &mut Model| {
+        let snapshot = &mut model.world.snapshot;
+        std::mem::swap(&mut snapshot.routes, &mut snapshot.fib_routes);
+        snapshot.fibs.own = 1 - snapshot.fibs.own;
+    };
+    swap(&mut model);
+    let mut report = Listener::default();
+    model.down(None, &mut report).expect("alive").expect("down");
+    let deleted = "route -q -n delete -inet -fib 1 198.51.100.9 -gateway 192.168.1.1";
+    assert!(
+        report.steps.iter().any(|it| it == deleted),
+        "{:?}",
+        report.steps
+    );
+    swap(&mut model);
+    assert_eq!(model.world, before);
+}
+
 #[test]
 fn a_process_that_ends_leaves_the_next_tunnel_of_the_same_name_alone() {
     let mut model = Model::new(freebsd_home());
