@@ -376,9 +376,17 @@ impl Machine for Bsd<'_> {
         }
         let interfaces = read_listing(Listing::Interfaces).map_err(StepError::Kernel)?;
         let is_left = device.is_left(&interfaces.interfaces, is_running);
-        if is_left && System::HERE == System::FreeBsd {
-            let destroy = interface::destroy(System::HERE, &name_of(device)?);
-            request(Family::V4, destroy).map(drop)?;
+        match System::HERE {
+            System::FreeBsd if is_left => {
+                let destroy = interface::destroy(System::HERE, &name_of(device)?);
+                request(Family::V4, destroy).map(drop)?;
+            }
+            System::MacOs if is_left && is_running => {
+                let seconds = END.as_secs();
+                let sentence = format!("its process has not ended within {seconds} seconds");
+                return Err(StepError::Device(sentence));
+            }
+            _ => {}
         }
         if System::HERE == System::MacOs {
             let _ = fs::remove_file(name_file(&self.tunnel));

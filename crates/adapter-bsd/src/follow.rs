@@ -9,7 +9,7 @@
 //! interface (`RTF_PINNED`, `add_route_byinfo` in `sys/net/route/route_ctl.c`). It is added again when
 //! that one has gone.
 
-use std::collections::{HashMap, HashSet};
+use std::collections::{BTreeMap, HashMap, HashSet};
 use std::time::Duration;
 
 use ipnet::IpNet;
@@ -62,7 +62,10 @@ pub enum FollowChange {
 pub fn follow(tunnel: &Tunnel, snapshot: &Snapshot) -> Vec<FollowChange> {
     let foreign = ForeignRoutes::of(snapshot, |entry| tunnel.has_added(snapshot, entry));
     let mut changes = Vec::new();
-    let needed = host_routes(snapshot, &foreign, &tunnel.claimed(snapshot));
+    let needed = match tunnel.has_hosts {
+        true => host_routes(snapshot, &foreign, &tunnel.claimed(snapshot)),
+        false => BTreeMap::new(),
+    };
     let route = |address, hop: &Hop| TunnelRoute::new(host(address), hop.clone());
     let usual = snapshot.routes.iter().filter(|it| snapshot.is_usual(it));
     let present: HashSet<(IpNet, Hop)> = usual

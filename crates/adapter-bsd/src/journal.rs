@@ -5,8 +5,9 @@
 //! of lines of JSON: a header, then records. Each is written to the disk before the change is made.
 //! An incomplete last line is a change that was not begun.
 //!
-//! A restart of the machine undoes routes and FreeBSD's name servers. macOS keeps the settings of
-//! network services, so they are restored from the journal of an earlier boot, too.
+//! A restart of the machine undoes routes, and FreeBSD empties /var/run, where `resolvconf` has the
+//! tunnel's name servers. macOS keeps the settings of network services, so they are restored from the
+//! journal of an earlier boot, too.
 
 mod boot;
 mod lock;

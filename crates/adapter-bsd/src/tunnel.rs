@@ -20,6 +20,8 @@ pub struct Tunnel {
     pub device: DeviceInterface,
     /// The routes into the tunnel and those that refuse packets.
     pub routes: Vec<TunnelRoute>,
+    /// True if endpoints and routers get host routes: the tunnel's routes are in the process's table.
+    pub has_hosts: bool,
     /// The host routes to endpoints and routers.
     pub hosts: BTreeMap<IpAddr, Hop>,
     /// The name servers.
@@ -41,6 +43,7 @@ impl Tunnel {
         Self {
             device,
             routes: Vec::new(),
+            has_hosts: false,
             hosts: BTreeMap::new(),
             dns: None,
             mtu: None,

@@ -271,6 +271,7 @@ impl Applying<'_> {
             None => Tunnel::new(self.create()?),
         };
         tunnel.ipv6 = compatibility == Compatibility::Taupe && snapshot.ipv6 && file.carries_ipv6();
+        tunnel.has_hosts = plan::destination(file, &snapshot)? == Destination::Main;
         let claimed = plan::claimed(plan.routes());
         for step in &plan.steps {
             self.step(step, &claimed, &mut tunnel)?;

@@ -178,6 +178,18 @@ fn an_endpoint_that_roams_into_any_route_of_the_interface_gets_its_own_route() {
 }
 
 #[test]
+fn without_a_table_no_route_is_added() {
+    let mut model = Model::new(freebsd_home());
+    let file = file("Address = 198.51.100.2/24\nTable = off", FULL);
+    let mut tunnel = up(&mut model, &file);
+    let own = NextHop::Interface(tunnel.device.index);
+    let added = model.world.add_route(None, net("0.0.0.0/1"), own);
+    added.expect("a route");
+    assert!(keep(&mut model, &mut tunnel).steps.is_empty());
+    assert_eq!(next_hop(&model, "198.51.100.9/32"), None);
+}
+
+#[test]
 fn another_network_with_other_routes_and_another_mtu() {
     let mut model = Model::new(freebsd_home());
     let mut tunnel = up(&mut model, &full(""));
