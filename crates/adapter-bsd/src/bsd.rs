@@ -2,10 +2,10 @@
 
 use std::collections::BTreeSet;
 use std::fs;
-use std::io::{self, Write as _};
+use std::io;
 use std::net::{IpAddr, SocketAddr, UdpSocket};
 use std::path::{Path, PathBuf};
-use std::process::{Command, ExitStatus, Stdio};
+use std::process::{Command, ExitStatus};
 use std::thread;
 use std::time::{Duration, Instant};
 
@@ -19,6 +19,7 @@ use taupe_os_bsd::ioctl;
 use taupe_os_bsd::routing::{Listing, RouteChange, RoutingSocket, encode, read_listing};
 use taupe_packet::ip::Family;
 
+use crate::command_output;
 use crate::device::DeviceInterface;
 use crate::dns::{self, SystemCommand};
 use crate::follow::keep_up;
@@ -40,6 +41,9 @@ const FOLDERS: [&str; 4] = ["/sbin", "/usr/sbin", "/usr/local/sbin", "/usr/local
 /// Time that a device may take to answer, and to end.
 const ANSWER: Duration = Duration::from_secs(1);
 const END: Duration = Duration::from_secs(10);
+
+/// Time that a command of the system may take.
+const LIMIT: Duration = Duration::from_secs(60);
 
 /// Difference between two files that were created at the same time, as in wg-quick.
 const SAME_TIME: Duration = Duration::from_secs(2);
@@ -229,24 +233,15 @@ fn execute(command: &SystemCommand) -> Result<String, StepError> {
         .map(|folder| Path::new(folder).join(command.program));
     let program = folders.into_iter().find(|path| path.exists());
     let program = program.unwrap_or_else(|| PathBuf::from(command.program));
-    let child = Command::new(program)
-        .args(&command.arguments)
-        .stdin(Stdio::piped())
-        .stdout(Stdio::piped())
-        .stderr(Stdio::piped())
-        .spawn();
-    let mut child = child.map_err(|error| failed(error.to_string()))?;
-    if let Some(mut input) = child.stdin.take() {
-        // A program that does not read it says why.
-        let _ = input.write_all(command.input.as_bytes());
-    }
-    let output = child.wait_with_output();
+    let mut process = Command::new(program);
+    process.args(&command.arguments);
+    let output = command_output::run(process, &command.input, LIMIT);
     let output = output.map_err(|error| failed(error.to_string()))?;
     if !output.status.success() {
-        let said = String::from_utf8_lossy(&output.stderr);
-        return Err(failed(format!("{}: {}", output.status, said.trim())));
+        let reason = output.stderr.trim();
+        return Err(failed(format!("{}: {reason}", output.status)));
     }
-    Ok(String::from_utf8_lossy(&output.stdout).into_owned())
+    Ok(output.stdout)
 }
 
 fn name_of(device: &DeviceInterface) -> Result<InterfaceName, StepError> {
