@@ -181,6 +181,7 @@ pub fn keep_up(
             // It ends: its routes have not been deleted by another program.
             return Ok(());
         }
+        tunnel.forget_returned(&snapshot);
         let changes = follow(tunnel, &snapshot).into_iter();
         let is_of_pass = |it: &FollowChange| matches!(it, FollowChange::Service(_)) == services;
         for change in changes.filter(is_of_pass) {

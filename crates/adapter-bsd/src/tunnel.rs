@@ -77,6 +77,15 @@ impl Tunnel {
         claims
     }
 
+    /// Forgets that routes were deleted or replaced which are there again.
+    pub(crate) fn forget_returned(&mut self, snapshot: &Snapshot) {
+        let routes = snapshot.routes.iter();
+        for entry in routes.filter(|entry| entry.interface == self.device.index) {
+            self.reported.remove(&entry.route.destination);
+            self.displaced.remove(&entry.route.destination);
+        }
+    }
+
     /// Returns true if an entry of the table is one that this tunnel has added.
     pub(crate) fn has_added(&self, snapshot: &Snapshot, entry: &RouteEntry) -> bool {
         let destination = entry.route.destination;

@@ -244,6 +244,13 @@ fn a_deleted_route_into_the_tunnel_is_reported_once() {
     );
     assert!(report.steps.is_empty());
     assert!(keep(&mut model, &mut tunnel).notes.is_empty());
+    // An administrator adds it again, and later it is deleted again.
+    let own = NextHop::Interface(tunnel.device.index);
+    let half = net("128.0.0.0/1");
+    model.world.add_route(None, half, own).expect("a route");
+    assert!(keep(&mut model, &mut tunnel).notes.is_empty());
+    model.world.delete_route(half).expect("a route");
+    assert_eq!(keep(&mut model, &mut tunnel).notes.len(), 1);
 }
 
 #[test]
