@@ -2,10 +2,10 @@
 
 use std::collections::BTreeSet;
 use std::fs;
-use std::io::{self, Write as _};
+use std::io;
 use std::net::{IpAddr, SocketAddr, UdpSocket};
 use std::path::{Path, PathBuf};
-use std::process::{Command, ExitStatus, Stdio};
+use std::process::{Command, ExitStatus};
 use std::thread;
 use std::time::{Duration, Instant};
 
@@ -19,6 +19,7 @@ use taupe_os_bsd::ioctl;
 use taupe_os_bsd::routing::{Listing, RouteChange, RoutingSocket, encode, read_listing};
 use taupe_packet::ip::Family;
 
+use crate::command_output;
 use crate::device::DeviceInterface;
 use crate::dns::{self, SystemCommand};
 use crate::follow::keep_up;
@@ -40,6 +41,9 @@ const FOLDERS: [&str; 4] = ["/sbin", "/usr/sbin", "/usr/local/sbin", "/usr/local
 /// Time that a device may take to answer, and to end.
 const ANSWER: Duration = Duration::from_secs(1);
 const END: Duration = Duration::from_secs(10);
+
+/// Time that a command of the system may take.
+const LIMIT: Duration = Duration::from_secs(60);
 
 /// Difference between two files that were created at the same time, as in wg-quick.
 const SAME_TIME: Duration = Duration::from_secs(2);
@@ -112,8 +116,9 @@ impl<'a> Bsd<'a> {
         let name = self.tunnel.clone();
         // The network may have changed since the plan was made.
         let mut is_due = true;
-        let mut wait = ROAMING;
+        let mut is_settling = true;
         let mut last = Instant::now();
+        let mut next = last + SETTLING;
         loop {
             if is_due && let Err(error) = keep_up(&mut self, store, &name, &mut tunnel, report) {
                 let sentence = format!("{name} cannot follow the network: {error}");
@@ -123,24 +128,23 @@ impl<'a> Bsd<'a> {
                 last = Instant::now();
             }
             let before = self.endpoints.clone();
-            is_due = match socket.receive(Some(Instant::now() + wait))? {
+            is_due = match socket.receive(Some(next))? {
                 // A request of this process that failed has changed nothing.
                 Some(notification) if !notification.changes().is_empty() => {
                     // The first change of a group is handled at once: until then, datagrams to
                     // endpoints may enter the tunnel.
                     let end = last + GROUP;
                     while Instant::now() < end && socket.receive(Some(end))?.is_some() {}
-                    wait = SETTLING;
+                    (is_settling, next) = (true, Instant::now() + SETTLING);
                     true
                 }
+                // Other messages do not postpone the next look.
                 Some(_) => false,
-                None if wait == SETTLING => {
-                    wait = ROAMING;
-                    true
-                }
                 None => {
+                    next = Instant::now() + ROAMING;
+                    let was_settling = std::mem::take(&mut is_settling);
                     self.read_endpoints();
-                    self.endpoints != before
+                    was_settling || self.endpoints != before
                 }
             };
         }
@@ -207,9 +211,13 @@ fn named_device(tunnel: &str) -> Option<String> {
 
 /// Returns a value of the kernel. sysctl(8) is in the base system of both.
 fn sysctl(name: &str) -> Result<String, StepError> {
+    sysctl_with("-n", name)
+}
+
+fn sysctl_with(options: &str, name: &str) -> Result<String, StepError> {
     execute(&SystemCommand {
         program: "sysctl",
-        arguments: vec!["-n".to_owned(), name.to_owned()],
+        arguments: vec![options.to_owned(), name.to_owned()],
         input: String::new(),
     })
 }
@@ -225,24 +233,15 @@ fn execute(command: &SystemCommand) -> Result<String, StepError> {
         .map(|folder| Path::new(folder).join(command.program));
     let program = folders.into_iter().find(|path| path.exists());
     let program = program.unwrap_or_else(|| PathBuf::from(command.program));
-    let child = Command::new(program)
-        .args(&command.arguments)
-        .stdin(Stdio::piped())
-        .stdout(Stdio::piped())
-        .stderr(Stdio::piped())
-        .spawn();
-    let mut child = child.map_err(|error| failed(error.to_string()))?;
-    if let Some(mut input) = child.stdin.take() {
-        // A program that does not read it says why.
-        let _ = input.write_all(command.input.as_bytes());
-    }
-    let output = child.wait_with_output();
+    let mut process = Command::new(program);
+    process.args(&command.arguments);
+    let output = command_output::run(process, &command.input, LIMIT);
     let output = output.map_err(|error| failed(error.to_string()))?;
     if !output.status.success() {
-        let said = String::from_utf8_lossy(&output.stderr);
-        return Err(failed(format!("{}: {}", output.status, said.trim())));
+        let reason = output.stderr.trim();
+        return Err(failed(format!("{}: {reason}", output.status)));
     }
-    Ok(String::from_utf8_lossy(&output.stdout).into_owned())
+    Ok(output.stdout)
 }
 
 fn name_of(device: &DeviceInterface) -> Result<InterfaceName, StepError> {
@@ -278,6 +277,11 @@ impl Machine for Bsd<'_> {
                 Ok(BootId::Session(session.trim().to_owned()))
             }
             System::FreeBsd => {
+                let number = sysctl_with("-nx", "kern.boot_id").ok();
+                let number = number.as_deref().and_then(BootId::parse_boot_number);
+                if let Some(number) = number {
+                    return Ok(number);
+                }
                 let printed = sysctl("kern.boottime")?;
                 BootId::parse_boot_time(&printed).ok_or_else(|| StepError::Command {
                     command: "sysctl -n kern.boottime".to_owned(),
@@ -365,11 +369,19 @@ impl Machine for Bsd<'_> {
             }
             thread::sleep(PAUSE);
         }
-        // FreeBSD 14 keeps the interface of a process that was killed.
-        let is_left = index_of(&device.name)? == Some(device.index);
-        if is_left && System::HERE == System::FreeBsd {
-            let destroy = interface::destroy(System::HERE, &name_of(device)?);
-            request(Family::V4, destroy).map(drop)?;
+        let interfaces = read_listing(Listing::Interfaces).map_err(StepError::Kernel)?;
+        let is_left = device.is_left(&interfaces.interfaces, is_running);
+        match System::HERE {
+            System::FreeBsd if is_left => {
+                let destroy = interface::destroy(System::HERE, &name_of(device)?);
+                request(Family::V4, destroy).map(drop)?;
+            }
+            System::MacOs if is_left && is_running => {
+                let seconds = END.as_secs();
+                let sentence = format!("its process has not ended within {seconds} seconds");
+                return Err(StepError::Device(sentence));
+            }
+            _ => {}
         }
         if System::HERE == System::MacOs {
             let _ = fs::remove_file(name_file(&self.tunnel));

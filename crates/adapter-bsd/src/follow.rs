@@ -9,7 +9,7 @@
 //! interface (`RTF_PINNED`, `add_route_byinfo` in `sys/net/route/route_ctl.c`). It is added again when
 //! that one has gone.
 
-use std::collections::{HashMap, HashSet};
+use std::collections::{BTreeMap, HashMap, HashSet};
 use std::time::Duration;
 
 use ipnet::IpNet;
@@ -32,9 +32,16 @@ use crate::undo::is_present;
 /// A change that keeps a tunnel in step with the network.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum FollowChange {
-    /// Delete a host route that is not needed any more, or that has another next hop. If it is gone
-    /// already, forget it.
+    /// Delete a host route that is not needed any more. If it is gone already, forget it.
     Forget(TunnelRoute),
+    /// Give a host route another next hop. Between the two calls, datagrams to its destination may
+    /// enter the tunnel.
+    Replace {
+        /// The present route.
+        from: TunnelRoute,
+        /// The next one.
+        to: TunnelRoute,
+    },
     /// Add a host route.
     Add(TunnelRoute),
     /// Set the MTU in bytes.
@@ -55,24 +62,37 @@ pub enum FollowChange {
 pub fn follow(tunnel: &Tunnel, snapshot: &Snapshot) -> Vec<FollowChange> {
     let foreign = ForeignRoutes::of(snapshot, |entry| tunnel.has_added(snapshot, entry));
     let mut changes = Vec::new();
-    let needed = host_routes(snapshot, &foreign, &tunnel.claimed());
+    let needed = match tunnel.has_hosts {
+        true => host_routes(snapshot, &foreign, &tunnel.claimed(snapshot)),
+        false => BTreeMap::new(),
+    };
     let route = |address, hop: &Hop| TunnelRoute::new(host(address), hop.clone());
     let usual = snapshot.routes.iter().filter(|it| snapshot.is_usual(it));
     let present: HashSet<(IpNet, Hop)> = usual
         .map(|it| (it.route.destination, hop_of(snapshot, it)))
         .collect();
     let is_present = |it: &TunnelRoute| present.contains(&(it.destination, it.hop.clone()));
+    let mut replaced = HashSet::new();
     for (address, hop) in &tunnel.hosts {
         let added = route(*address, hop);
         // The kernel has deleted it with its interface, or another program has.
         let is_gone = !is_present(&added);
-        if needed.get(address) != Some(hop) || is_gone {
-            changes.push(FollowChange::Forget(added));
+        match needed.get(address) {
+            Some(next) if next == hop && !is_gone => {}
+            Some(next) if !is_gone => {
+                replaced.insert(*address);
+                changes.push(FollowChange::Replace {
+                    from: added,
+                    to: route(*address, next),
+                });
+            }
+            _ => changes.push(FollowChange::Forget(added)),
         }
     }
     for (address, hop) in &needed {
         let wanted = route(*address, hop);
-        if tunnel.hosts.get(address) != Some(hop) || !is_present(&wanted) {
+        let is_made = tunnel.hosts.get(address) == Some(hop) && is_present(&wanted);
+        if !is_made && !replaced.contains(address) {
             changes.push(FollowChange::Add(wanted));
         }
     }
@@ -128,7 +148,7 @@ pub enum FollowError {
 }
 
 /// Makes the changes that a tunnel needs in the present state of the system. Does nothing while
-/// another process brings the tunnel up or down. A change that the system refuses is reported, and
+/// another process brings the tunnel up or down, or if the interface is gone. A change that the system refuses is reported, and
 /// tried again at the next call.
 ///
 /// # Errors
@@ -149,25 +169,39 @@ pub fn keep_up(
     let Some(mut journal) = journal.filter(Journal::is_of_this_process) else {
         return Ok(());
     };
-    let snapshot = machine.snapshot(SnapshotRequest {
-        own: Some(tunnel.device.index),
-        fib: None,
-        services: tunnel.dns.is_some(),
-    })?;
-    for change in follow(tunnel, &snapshot) {
-        let mut following = Following {
-            machine,
-            journal: &mut journal,
-            tunnel,
-            report,
-            snapshot: &snapshot,
-        };
-        match following.make(&change) {
-            Err(FollowError::Step(error)) => {
-                let sentence = format!("{interface} cannot follow the network: {error}");
-                report.note(&PlanNote::from(sentence));
+    journal.compact()?;
+    // Listing services takes many commands, which may fail; routes to endpoints do not wait for it.
+    for services in [false, true] {
+        let snapshot = machine.snapshot(SnapshotRequest {
+            own: Some(tunnel.device.index),
+            fib: None,
+            services,
+        })?;
+        if snapshot.interface(tunnel.device.index).is_none() {
+            // It ends: its routes have not been deleted by another program.
+            return Ok(());
+        }
+        tunnel.forget_returned(&snapshot);
+        let changes = follow(tunnel, &snapshot).into_iter();
+        let is_of_pass = |it: &FollowChange| matches!(it, FollowChange::Service(_)) == services;
+        for change in changes.filter(is_of_pass) {
+            let mut following = Following {
+                machine,
+                journal: &mut journal,
+                tunnel,
+                report,
+                snapshot: &snapshot,
+            };
+            match following.make(&change) {
+                Err(FollowError::Step(error)) => {
+                    let sentence = format!("{interface} cannot follow the network: {error}");
+                    report.note(&PlanNote::from(sentence));
+                }
+                other => other?,
             }
-            other => other?,
+        }
+        if tunnel.dns.is_none() || snapshot.system != System::MacOs {
+            break;
         }
     }
     Ok(())
@@ -187,6 +221,7 @@ impl Following<'_> {
         match change {
             FollowChange::Forget(route) => self.forget(route),
             FollowChange::Add(route) => self.add(route),
+            FollowChange::Replace { from, to } => self.replace(from, to),
             FollowChange::Mtu(mtu) => {
                 let name = &self.tunnel.device.name;
                 self.report.step(&format!("ifconfig {name} mtu {mtu}"));
@@ -242,8 +277,32 @@ impl Following<'_> {
         Ok(())
     }
 
+    /// The journal is written before and after, not between the two calls.
+    fn replace(&mut self, from: &TunnelRoute, to: &TunnelRoute) -> Result<(), FollowError> {
+        let number = self.journal.record(LastingChange::Route(to.clone()))?;
+        self.report
+            .step(&from.command("delete", &self.tunnel.device.name));
+        if let Err(error) = self.machine.delete_route(from) {
+            self.journal.undone(number)?;
+            return Err(error.into());
+        }
+        let added = self.add_recorded(to, number);
+        if added.is_err() {
+            self.tunnel.hosts.remove(&from.destination.addr());
+        }
+        let number = self.journal.number_of(&LastingChange::Route(from.clone()));
+        if let Some(number) = number {
+            self.journal.undone(number)?;
+        }
+        added
+    }
+
     fn add(&mut self, route: &TunnelRoute) -> Result<(), FollowError> {
         let number = self.journal.record(LastingChange::Route(route.clone()))?;
+        self.add_recorded(route, number)
+    }
+
+    fn add_recorded(&mut self, route: &TunnelRoute, number: usize) -> Result<(), FollowError> {
         self.report
             .step(&route.command("add", &self.tunnel.device.name));
         match self.machine.add_route(self.tunnel.device.index, route) {
@@ -273,7 +332,11 @@ impl Following<'_> {
         }
         for command in dns::set_service(&settings.of_service(&service.name)) {
             self.report.step(&command);
-            self.machine.run(&command)?;
+            let printed = self.machine.run(&command)?;
+            if let Some(error) = dns::service_error(&printed) {
+                let (command, outcome) = (command.to_string(), error.to_owned());
+                return Err(StepError::Command { command, outcome }.into());
+            }
         }
         Ok(())
     }

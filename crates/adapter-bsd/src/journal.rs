@@ -5,8 +5,9 @@
 //! of lines of JSON: a header, then records. Each is written to the disk before the change is made.
 //! An incomplete last line is a change that was not begun.
 //!
-//! A restart of the machine undoes routes and FreeBSD's name servers. macOS keeps the settings of
-//! network services, so they are restored from the journal of an earlier boot, too.
+//! A restart of the machine undoes routes, and FreeBSD empties /var/run, where `resolvconf` has the
+//! tunnel's name servers. macOS keeps the settings of network services, so they are restored from the
+//! journal of an earlier boot, too.
 
 mod boot;
 mod lock;
@@ -31,6 +32,10 @@ const VERSION: u32 = 1;
 /// The longest journal in bytes: that of hundreds of thousands of endpoints.
 const LONGEST: u64 = 64 << 20;
 
+/// Number of undone changes above which a journal is written anew. A peer can change its endpoint as
+/// often as it likes.
+const MOST_UNDONE: usize = 256;
+
 /// A change that outlives the device.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
@@ -51,6 +56,8 @@ pub struct Header {
     pub boot: BootId,
     /// The process of the tunnel.
     process: u32,
+    /// FreeBSD: the FIB of that process, in which its routes are.
+    pub fib: u32,
     /// The path of the file.
     pub config: PathBuf,
     /// The commands of PostDown, which `down` runs if the file is gone.
@@ -60,11 +67,12 @@ pub struct Header {
 impl Header {
     /// Returns the header of a new journal.
     #[must_use]
-    pub fn new(boot: BootId, config: &Path, post_down: &[String]) -> Self {
+    pub fn new(boot: BootId, fib: u32, config: &Path, post_down: &[String]) -> Self {
         Self {
             version: VERSION,
             boot,
             process: std::process::id(),
+            fib,
             config: config.to_owned(),
             post_down: post_down.to_vec(),
         }
@@ -213,6 +221,54 @@ impl Journal {
         Ok(())
     }
 
+    /// Writes the journal anew without the changes that were undone, if they are many and most. After an
+    /// error it is as before.
+    pub(crate) fn compact(&mut self) -> Result<(), JournalError> {
+        let undone = self
+            .changes
+            .iter()
+            .filter(|change| change.is_none())
+            .count();
+        if undone <= MOST_UNDONE.max(self.changes.len() / 2) {
+            return Ok(());
+        }
+        let mut draft = self.path.clone().into_os_string();
+        draft.push(".new");
+        let draft = PathBuf::from(draft);
+        // A process that was killed may have left one.
+        let _ = fs::remove_file(&draft);
+        let mut compacted = Self::create(&draft, self.header.clone())?;
+        let changes = self.changes.iter().flatten().cloned().map(Some);
+        compacted.changes = changes.collect();
+        compacted.device.clone_from(&self.device);
+        compacted.is_complete = self.is_complete;
+        let written = compacted.append_all().and_then(|()| {
+            fs::rename(&draft, &self.path)?;
+            sync_folder(&self.path)
+        });
+        if let Err(error) = written {
+            let _ = fs::remove_file(&draft);
+            return Err(failed("write", &draft)(error));
+        }
+        compacted.path.clone_from(&self.path);
+        *self = compacted;
+        Ok(())
+    }
+
+    /// Appends the records of everything that is known.
+    fn append_all(&mut self) -> io::Result<()> {
+        let device = self.device.clone().map(Record::Device);
+        let changes = self.changes.iter().enumerate();
+        let changes = changes.filter_map(|(number, it)| Some(Record::Do(number, it.clone()?)));
+        let complete = self.is_complete.then_some(Record::Complete);
+        let mut lines = Vec::new();
+        for record in device.into_iter().chain(changes).chain(complete) {
+            lines.extend(line(&record)?);
+        }
+        self.file.write_all(&lines)?;
+        self.file.sync_all()
+    }
+
     /// Removes the journal, after everything was undone.
     pub(crate) fn remove(self) -> Result<(), JournalError> {
         fs::remove_file(&self.path).map_err(failed("remove", &self.path))
@@ -233,9 +289,7 @@ impl Journal {
         let written = line(&journal.header).and_then(|line| {
             journal.file.write_all(&line)?;
             journal.file.sync_all()?;
-            // The folder's entry has to be on the disk, too.
-            path.parent()
-                .map_or(Ok(()), |folder| File::open(folder)?.sync_all())
+            sync_folder(path)
         });
         if let Err(error) = written.and_then(|()| journal.append(&Record::Begun)) {
             let _ = fs::remove_file(path);
@@ -319,6 +373,12 @@ impl Journal {
         // The next record must not continue an incomplete line.
         written.inspect_err(|_| drop(self.file.set_len(before)))
     }
+}
+
+/// Writes the name of a file to the disk, which is in its folder.
+fn sync_folder(path: &Path) -> io::Result<()> {
+    path.parent()
+        .map_or(Ok(()), |folder| File::open(folder)?.sync_all())
 }
 
 fn line(value: &impl Serialize) -> io::Result<Vec<u8>> {

@@ -18,7 +18,7 @@
 //! | `machine.rs` | the interface to the system, which tests replace to inject failures |
 //! | `tunnel.rs`, `undo.rs` | a tunnel that is up; undoing |
 //! | `up.rs`, `down.rs`, `follow.rs`, `save.rs` | the operations |
-//! | `bsd.rs` | the real system |
+//! | `bsd.rs`, `command_output.rs` | the real system, and its commands |
 //!
 //! The pure parts and the operations are tested on Linux. The calls in `bsd.rs` are compiled and
 //! linked in the tests, and have run nowhere yet.
@@ -28,6 +28,8 @@
 
 #[cfg(any(target_os = "freebsd", target_os = "macos"))]
 mod bsd;
+#[cfg(any(target_os = "freebsd", target_os = "macos", test))]
+mod command_output;
 mod device;
 pub mod dns;
 mod down;

@@ -9,7 +9,7 @@
 //! 3. *conflicts*: networks to which another interface has a route, or which are its local network,
 //!    are omitted, or are routed by their two halves;
 //! 4. *host routes*: endpoints and routers whose datagrams would enter the tunnel get host routes
-//!    to where the present table sends them.
+//!    to where the present table sends them. Their own addresses in AllowedIPs are omitted.
 
 mod bypass;
 mod hosts;
@@ -33,6 +33,7 @@ use crate::route::{Hop, TunnelRoute};
 use crate::snapshot::{ForeignRoutes, Snapshot};
 
 pub(crate) use hosts::host_routes;
+use routing::PlannedRoutes;
 
 /// Options from the command line.
 #[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
@@ -233,19 +234,22 @@ pub fn plan(
     };
     let own_addresses = routing.own_addresses(destination);
     routing.addresses = &own_addresses;
+    let mut route_notes = Vec::new();
+    let routes = match destination {
+        Destination::Nowhere => PlannedRoutes::default(),
+        Destination::Fib(fib) => routing.fib_routes(fib, &mut route_notes),
+        Destination::Main => routing.main_routes(&mut route_notes),
+    };
+    steps.extend(routes.hosts.into_iter().map(Step::Route));
     steps.extend(own_addresses.iter().map(|network| Step::Address {
         network: *network,
         peer: peer_of(snapshot.system, network),
     }));
     let mtu = tunnel_mtu(file, snapshot, &foreign, compatibility);
     notes.extend(mtu.note().map(PlanNote::from));
+    notes.append(&mut route_notes);
     steps.push(Step::Up { mtu: mtu.mtu });
-    let routes = match destination {
-        Destination::Nowhere => Vec::new(),
-        Destination::Fib(fib) => routing.fib_routes(fib, &mut notes),
-        Destination::Main => routing.main_routes(&mut notes),
-    };
-    steps.extend(routes.into_iter().map(Step::Route));
+    steps.extend(routes.networks.into_iter().map(Step::Route));
     let dns = DnsSettings::of(file);
     let has_program = snapshot.system == System::MacOs || snapshot.resolvconf;
     if let (Some(dns), false) = (&dns, has_program) {

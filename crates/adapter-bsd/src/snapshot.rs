@@ -219,6 +219,9 @@ pub(crate) fn hop_of(snapshot: &Snapshot, entry: &RouteEntry) -> Hop {
         },
         NextHop::Interface(index) => link(index),
         NextHop::Unspecified => link(entry.interface),
+        // macOS marks a neighbour that does not answer so (`arp_lookup_ip` in xnu's
+        // `bsd/netinet/in_arp.c`).
+        NextHop::Reject if entry.is_neighbour() => link(entry.interface),
         NextHop::Blackhole | NextHop::Reject => Hop::Reject,
     }
 }

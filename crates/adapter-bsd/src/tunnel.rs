@@ -20,6 +20,8 @@ pub struct Tunnel {
     pub device: DeviceInterface,
     /// The routes into the tunnel and those that refuse packets.
     pub routes: Vec<TunnelRoute>,
+    /// True if endpoints and routers get host routes: the tunnel's routes are in the process's table.
+    pub has_hosts: bool,
     /// The host routes to endpoints and routers.
     pub hosts: BTreeMap<IpAddr, Hop>,
     /// The name servers.
@@ -41,6 +43,7 @@ impl Tunnel {
         Self {
             device,
             routes: Vec::new(),
+            has_hosts: false,
             hosts: BTreeMap::new(),
             dns: None,
             mtu: None,
@@ -61,9 +64,26 @@ impl Tunnel {
         }
     }
 
-    /// Returns the networks that its routes carry or refuse.
-    pub(crate) fn claimed(&self) -> NetworkSet {
-        claimed(self.routes.iter())
+    /// Returns the networks that its routes carry or refuse, and those that the table has for its
+    /// interface: the networks of its addresses, and routes that commands of the file have added.
+    pub(crate) fn claimed(&self, snapshot: &Snapshot) -> NetworkSet {
+        let mut claims = claimed(self.routes.iter());
+        for entry in &snapshot.routes {
+            let is_own = entry.interface == self.device.index && entry.route.zone == 0;
+            if is_own && snapshot.is_usual(entry) {
+                claims.insert(entry.route.destination);
+            }
+        }
+        claims
+    }
+
+    /// Forgets that routes were deleted or replaced which are there again.
+    pub(crate) fn forget_returned(&mut self, snapshot: &Snapshot) {
+        let routes = snapshot.routes.iter();
+        for entry in routes.filter(|entry| entry.interface == self.device.index) {
+            self.reported.remove(&entry.route.destination);
+            self.displaced.remove(&entry.route.destination);
+        }
     }
 
     /// Returns true if an entry of the table is one that this tunnel has added.

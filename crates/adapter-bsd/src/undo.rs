@@ -2,6 +2,8 @@
 
 use std::fmt;
 
+use taupe_os_bsd::System;
+
 use crate::dns;
 use crate::journal::{Journal, JournalError, LastingChange};
 use crate::machine::{Machine, Report, SnapshotRequest, StepError};
@@ -56,12 +58,19 @@ pub(crate) fn undo_all(
     let changes: Vec<_> = changes.map(|(number, it)| (number, it.clone())).collect();
     let mut leftovers = Vec::new();
     let mut present = None;
+    // Routes are undone even if network services cannot be listed.
+    let mut unlisted = None;
     if changes.iter().any(|(_, it)| !is_stale || outlives_boot(it)) {
-        let request = SnapshotRequest {
-            services: changes.iter().any(|(_, it)| outlives_boot(it)),
-            ..SnapshotRequest::default()
-        };
-        match machine.snapshot(request) {
+        let services = changes.iter().any(|(_, it)| outlives_boot(it));
+        let fib = journal.header().fib;
+        let looked = look(machine, fib, services).or_else(|error| match services {
+            true => {
+                unlisted = Some(error.to_string());
+                look(machine, fib, false)
+            }
+            false => Err(error),
+        });
+        match looked {
             Ok(snapshot) => present = Some(snapshot),
             Err(error) => {
                 return vec![Leftover {
@@ -72,9 +81,12 @@ pub(crate) fn undo_all(
         }
     }
     for (number, change) in changes {
-        let undone = match &present {
-            Some(present) if !is_stale || outlives_boot(&change) => {
-                undo(machine, &change, present, report)
+        let undone = match (&present, &unlisted) {
+            (Some(_), Some(error)) if outlives_boot(&change) => {
+                Err(StepError::Device(error.clone()))
+            }
+            (Some(present), _) if !is_stale || outlives_boot(&change) => {
+                undo(machine, &change, journal.header().fib, present, report)
             }
             _ => Ok(()),
         };
@@ -96,19 +108,39 @@ pub(crate) fn undo_all(
     leftovers
 }
 
+/// Returns the present state of the system. Its routes are those of the tunnel's FIB, which need not be
+/// that of this process.
+fn look(machine: &mut dyn Machine, fib: u32, services: bool) -> Result<Snapshot, StepError> {
+    let mut request = SnapshotRequest {
+        services,
+        ..SnapshotRequest::default()
+    };
+    let snapshot = machine.snapshot(request)?;
+    if snapshot.system == System::MacOs || snapshot.fibs.own == fib {
+        return Ok(snapshot);
+    }
+    request.fib = Some(fib);
+    let mut snapshot = machine.snapshot(request)?;
+    snapshot.routes = std::mem::take(&mut snapshot.fib_routes);
+    Ok(snapshot)
+}
+
 /// Undoes one change in the present state of the system. Succeeds if it is gone already, or if
 /// another program has replaced it.
 fn undo(
     machine: &mut dyn Machine,
     change: &LastingChange,
+    fib: u32,
     present: &Snapshot,
     report: &mut dyn Report,
 ) -> Result<(), StepError> {
     match change {
         LastingChange::Route(route) => {
             if is_present(present, route) {
+                let mut route = route.clone();
+                route.fib = (present.fibs.own != fib).then_some(fib);
                 report.step(&route.command("delete", ""));
-                machine.delete_route(route)?;
+                machine.delete_route(&route)?;
             }
         }
         LastingChange::Resolvconf(device) => {
@@ -123,7 +155,11 @@ fn undo(
             if exists && !present.services.contains(service) {
                 for command in dns::set_service(service) {
                     report.step(&command);
-                    machine.run(&command)?;
+                    let printed = machine.run(&command)?;
+                    if let Some(error) = dns::service_error(&printed) {
+                        let (command, outcome) = (command.to_string(), error.to_owned());
+                        return Err(StepError::Command { command, outcome });
+                    }
                 }
             }
         }

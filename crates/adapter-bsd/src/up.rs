@@ -131,7 +131,12 @@ pub fn up(
     resolved.map_err(UpError::Look)?;
     let boot = machine.boot().map_err(UpError::Look)?;
     let post_down = &request.file.interface.hooks.post_down;
-    let mut journal = lock.begin(Header::new(boot, request.config, post_down))?;
+    let mut journal = lock.begin(Header::new(
+        boot,
+        snapshot.fibs.own,
+        request.config,
+        post_down,
+    ))?;
     let applied = Applying {
         machine,
         journal: &mut journal,
@@ -266,6 +271,7 @@ impl Applying<'_> {
             None => Tunnel::new(self.create()?),
         };
         tunnel.ipv6 = compatibility == Compatibility::Taupe && snapshot.ipv6 && file.carries_ipv6();
+        tunnel.has_hosts = plan::destination(file, &snapshot)? == Destination::Main;
         let claimed = plan::claimed(plan.routes());
         for step in &plan.steps {
             self.step(step, &claimed, &mut tunnel)?;

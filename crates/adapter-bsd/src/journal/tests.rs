@@ -6,6 +6,7 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use super::{BootId, Header, JournalError, LastingChange, Store};
+use crate::device::DeviceInterface;
 use crate::fixtures::net;
 use crate::route::{Hop, TunnelRoute};
 use crate::snapshot::NetworkService;
@@ -28,6 +29,7 @@ fn folder(name: &str) -> (Folder, Store) {
 fn header() -> Header {
     Header::new(
         BootId::Started(7),
+        2,
         Path::new("/x/wg0.conf"),
         &["true".to_owned()],
     )
@@ -70,6 +72,42 @@ fn what_is_recorded_is_read_back() {
     read(2, true);
     journal.remove().unwrap();
     assert!(lock.journal().unwrap().is_none());
+}
+
+#[test]
+fn a_journal_of_many_undone_changes_is_written_anew() {
+    let (_folder, store) = folder("compact");
+    let lock = store.lock("wg0", NOW).unwrap();
+    let mut journal = lock.begin(header()).unwrap();
+    let device = DeviceInterface {
+        name: "wg0".to_owned(),
+        index: 3,
+    };
+    journal.record_device(device.clone()).unwrap();
+    let [kept, changed, last] = changes();
+    let first = journal.record(kept.clone()).unwrap();
+    journal.complete().unwrap();
+    let path = store.journal("wg0");
+    let mut longest = 0;
+    for _ in 0..1000 {
+        let number = journal.record(changed.clone()).unwrap();
+        journal.undone(number).unwrap();
+        longest = longest.max(fs::metadata(&path).unwrap().len());
+        journal.compact().unwrap();
+    }
+    assert!(longest < 32 << 10, "{longest}");
+    journal.record(last.clone()).unwrap();
+    for _ in 0..2 {
+        let read = lock.journal().unwrap().unwrap();
+        assert_eq!(read.header(), &header());
+        assert_eq!((read.device(), read.is_complete()), (Some(&device), true));
+        let present: Vec<_> = read.changes().map(|(_, change)| change).collect();
+        assert_eq!(present, [&kept, &last]);
+        // Few are left as they are.
+        journal.compact().unwrap();
+    }
+    assert_eq!(first, 0);
+    assert_eq!(fs::read_dir(path.parent().unwrap()).unwrap().count(), 2);
 }
 
 #[test]

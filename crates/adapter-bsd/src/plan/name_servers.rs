@@ -8,7 +8,6 @@ use std::net::IpAddr;
 
 use ipnet::IpNet;
 use taupe_config::plan_note::PlanNote;
-use taupe_os_bsd::routing::NextHop;
 use taupe_uapi::network_set::{LINK_LOCAL, NetworkSet, host};
 
 use super::routing::Routing;
@@ -24,6 +23,7 @@ impl Routing<'_> {
         notes: &mut Vec<PlanNote>,
     ) -> Vec<IpNet> {
         let tunnelled: NetworkSet = self.wanted().into_iter().collect();
+        let outside = self.outside();
         let mut routes = Vec::new();
         for server in self.servers() {
             let alone = host(server);
@@ -45,8 +45,9 @@ impl Routing<'_> {
             if theirs.prefix_len() < ours {
                 continue;
             }
-            let reason = self.reason_outside(server, theirs == alone);
-            if let Some(reason) = reason {
+            let reason = outside.get(&server).map(|reason| format!("it is {reason}"));
+            let exists = || "there is a route to it already".to_owned();
+            if let Some(reason) = reason.or_else(|| (theirs == alone).then(exists)) {
                 let sentence = format!(
                     "queries to the name server {server} bypass the tunnel: {reason}; write another \
                      server in DNS, or DisallowedIPs = {server} under [Peer]"
@@ -64,22 +65,6 @@ impl Routing<'_> {
             routes.push(alone);
         }
         routes
-    }
-
-    /// Returns the reason why a server cannot have a route into the tunnel.
-    fn reason_outside(&self, server: IpAddr, has_route: bool) -> Option<&'static str> {
-        let is_router = self.foreign.all().iter().any(|entry| {
-            matches!(entry.route.next_hop, NextHop::Gateway(gateway) if gateway.ip == server)
-        });
-        if self.snapshot.endpoints.contains(&server) {
-            Some("it is an endpoint of the tunnel")
-        } else if is_router {
-            Some("it is a router of this network")
-        } else if has_route {
-            Some("there is a route to it already")
-        } else {
-            None
-        }
     }
 
     /// Returns the file's name servers on other hosts, without duplicates.

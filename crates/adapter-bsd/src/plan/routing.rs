@@ -2,12 +2,13 @@
 
 use std::cmp::Reverse;
 use std::collections::HashMap;
+use std::net::IpAddr;
 
 use ipnet::IpNet;
 use taupe_config::file::{Compatibility, File};
 use taupe_config::plan_note::{PlanNote, Remedy};
 use taupe_os_bsd::System;
-use taupe_os_bsd::routing::InterfaceAddress;
+use taupe_os_bsd::routing::{InterfaceAddress, NextHop};
 use taupe_packet::ip::Family;
 use taupe_uapi::network_set::{LINK_LOCAL, NetworkSet, everything, halves, host};
 use taupe_uapi::networks;
@@ -38,6 +39,16 @@ struct WantedRoute {
     half_of: Option<IpNet>,
 }
 
+/// The routes of a tunnel, in order.
+#[derive(Default)]
+pub(super) struct PlannedRoutes {
+    /// The host routes to endpoints and routers. They precede the addresses, whose networks may
+    /// contain an endpoint.
+    pub(super) hosts: Vec<TunnelRoute>,
+    /// The routes into the tunnel, then those that refuse packets.
+    pub(super) networks: Vec<TunnelRoute>,
+}
+
 impl Routing<'_> {
     /// Returns the tunnel's addresses for the interface. The kernel adds a route to the network of
     /// each address. If another interface has that route, the address gets the maximum prefix
@@ -61,7 +72,7 @@ impl Routing<'_> {
 
     /// Returns the routes for another FIB than the process's, in which nothing is chosen by the
     /// tunnel's own datagrams.
-    pub(super) fn fib_routes(&self, fib: u32, notes: &mut Vec<PlanNote>) -> Vec<TunnelRoute> {
+    pub(super) fn fib_routes(&self, fib: u32, notes: &mut Vec<PlanNote>) -> PlannedRoutes {
         let foreign = ForeignRoutes::of_fib(self.snapshot);
         let wanted = sorted(self.wanted())
             .into_iter()
@@ -79,14 +90,25 @@ impl Routing<'_> {
             fib: Some(fib),
             ..TunnelRoute::new(destination, Hop::Tunnel)
         };
-        sorted(routes).into_iter().map(route).collect()
+        PlannedRoutes {
+            networks: sorted(routes).into_iter().map(route).collect(),
+            ..PlannedRoutes::default()
+        }
     }
 
-    /// Returns the routes for the process's table: host routes, then those into the tunnel, then
-    /// those that refuse packets.
-    pub(super) fn main_routes(&self, notes: &mut Vec<PlanNote>) -> Vec<TunnelRoute> {
+    /// Returns the routes for the process's table.
+    pub(super) fn main_routes(&self, notes: &mut Vec<PlanNote>) -> PlannedRoutes {
         let is_taupe = self.compatibility == Compatibility::Taupe;
-        let wanted = sorted(self.wanted());
+        let outside = self.outside();
+        let is_outside =
+            |net: &IpNet| *net == host(net.addr()) && outside.contains_key(&net.addr());
+        let (excluded, wanted): (Vec<_>, Vec<_>) =
+            sorted(self.wanted()).into_iter().partition(is_outside);
+        notes.extend(excluded.iter().filter_map(|net| {
+            let reason = outside.get(&net.addr())?;
+            let sentence = format!("AllowedIPs {net} is not tunnelled: it is {reason}");
+            Some(PlanNote::from(sentence))
+        }));
         let implied = self.implied();
         let contested = match is_taupe {
             true => self.contested(&implied),
@@ -130,18 +152,39 @@ impl Routing<'_> {
             let claims = tunnelled.iter().copied().collect();
             let servers = self.name_server_routes(&claims, &is_full, notes);
             tunnelled.extend(servers);
+            // A half of a network may be one address.
+            tunnelled.retain(|net| !is_outside(net));
             self.note_bypasses(&is_full, &tunnelled, &refused, notes);
         }
         let into = |destination| TunnelRoute::new(destination, Hop::Tunnel);
         let refuse = |destination| TunnelRoute::new(destination, Hop::Reject);
         let mut own: Vec<TunnelRoute> = sorted(tunnelled).into_iter().map(into).collect();
         own.extend(sorted(refused).into_iter().map(refuse));
-        let hosts = host_routes(self.snapshot, self.foreign, &claimed(own.iter()));
+        let mut claims = claimed(own.iter());
+        self.connected().for_each(|net| claims.insert(*net));
+        let hosts = host_routes(self.snapshot, self.foreign, &claims);
         let hosts = hosts.into_iter();
-        hosts
-            .map(|(address, hop)| TunnelRoute::new(host(address), hop))
-            .chain(own)
-            .collect()
+        PlannedRoutes {
+            hosts: hosts
+                .map(|(address, hop)| TunnelRoute::new(host(address), hop))
+                .collect(),
+            networks: own,
+        }
+    }
+
+    /// Returns the addresses that the tunnel must not carry, and what each is: the tunnel's own
+    /// datagrams would enter the tunnel, or the network would lose its router.
+    pub(super) fn outside(&self) -> HashMap<IpAddr, &'static str> {
+        let routes = self.foreign.all();
+        let routers = routes
+            .iter()
+            .filter_map(|entry| match entry.route.next_hop {
+                NextHop::Gateway(gateway) => Some((gateway.ip, "a router of this network")),
+                _ => None,
+            });
+        let endpoints = self.snapshot.endpoints.iter();
+        let endpoints = endpoints.map(|it| (*it, "an endpoint of the tunnel"));
+        routers.chain(endpoints).collect()
     }
 
     /// Returns the networks that the tunnel carries.
@@ -159,15 +202,18 @@ impl Routing<'_> {
     }
 
     /// Returns the networks that the kernel routes into the tunnel because of its addresses: the
-    /// network of each address, and the link-local network of every interface. On macOS an IPv4
-    /// address of a point-to-point interface implies a route to its other end only.
+    /// network of each address, and the link-local network of every interface.
     fn implied(&self) -> NetworkSet {
-        let is_connected = |net: &&IpNet| match net {
+        self.connected().copied().chain([LINK_LOCAL]).collect()
+    }
+
+    /// Returns the networks of the tunnel's addresses. On macOS an IPv4 address of a point-to-point
+    /// interface implies a route to its other end only.
+    fn connected(&self) -> impl Iterator<Item = &IpNet> {
+        self.addresses.iter().filter(|net| match net {
             IpNet::V4(net) => self.snapshot.system == System::FreeBsd && net.prefix_len() != 32,
             IpNet::V6(_) => true,
-        };
-        let connected = self.addresses.iter().filter(is_connected);
-        connected.copied().chain([LINK_LOCAL]).collect()
+        })
     }
 
     /// Returns the tunnel's own networks in which other interfaces have a route or an address, so

@@ -238,6 +238,25 @@ fn an_address_in_the_home_network_does_not_take_it() {
 }
 
 #[test]
+fn a_router_and_an_endpoint_among_the_allowed_ips_stay_outside() {
+    let peer = "AllowedIPs = 192.168.1.1/32, 198.51.100.9/32, 10.0.0.0/8";
+    let file = file("Address = 10.9.0.2/32", peer);
+    for plan in [
+        planned(&freebsd_home(), &file),
+        overriding(&freebsd_home(), &file),
+    ] {
+        assert_eq!(routes(&plan), ["-inet 10.0.0.0/8 -interface wg0"]);
+        assert_eq!(
+            sentences(&plan),
+            [
+                "AllowedIPs 192.168.1.1/32 is not tunnelled: it is a router of this network",
+                "AllowedIPs 198.51.100.9/32 is not tunnelled: it is an endpoint of the tunnel",
+            ]
+        );
+    }
+}
+
+#[test]
 fn another_tunnel_with_the_same_halves_is_left_alone() {
     let mut snapshot = freebsd_home();
     snapshot.interfaces.push(taupe_os_bsd::routing::Interface {

@@ -6,7 +6,7 @@ use taupe_os_bsd::routing::NextHop;
 
 use super::model::{Fault, Listener, Model};
 use super::world::{World, service};
-use crate::fixtures::{address, by, file, freebsd_home, mac_home, machines, net};
+use crate::fixtures::{address, by, file, foreign, freebsd_home, mac_home, machines, net};
 use crate::plan::Options;
 use crate::{Machine, SnapshotRequest, Tunnel, follow, keep_up};
 
@@ -82,6 +82,65 @@ fn the_route_to_the_endpoint_follows_the_default_route() {
     }
 }
 
+/// In between, the tunnel's datagrams may enter the tunnel: the two calls follow each other without
+/// waiting for the disk.
+#[test]
+fn the_next_hop_of_a_route_is_replaced_without_a_pause() {
+    let mut model = Model::new(freebsd_home());
+    let mut tunnel = up(&mut model, &full(""));
+    move_default(&mut model.world, Some("192.168.1.66"));
+    model.journal_lengths.clear();
+    let report = keep(&mut model, &mut tunnel);
+    assert_eq!(
+        report.steps,
+        [
+            "route -q -n delete -inet 198.51.100.9 -gateway 192.168.1.1",
+            "route -q -n add -inet 198.51.100.9 -gateway 192.168.1.66",
+        ]
+    );
+    let [deleted, added] = *model.journal_lengths else {
+        panic!("{:?}", model.journal_lengths);
+    };
+    assert!(deleted > 0);
+    assert_eq!(deleted, added);
+    down(&mut model);
+    assert_eq!(next_hop(&model, "198.51.100.9/32"), None);
+}
+
+/// The process ends, and its other thread is notified first.
+#[test]
+fn the_end_of_the_interface_is_not_followed() {
+    let mut model = Model::new(freebsd_home());
+    let mut tunnel = up(&mut model, &file("Address = 10.9.0.2/24", FULL));
+    model.kill_device();
+    let mut report = Listener::default();
+    let store = model.store.clone();
+    keep_up(&mut model, &store, "wg0", &mut tunnel, &mut report).expect("followed");
+    assert!(report.notes.is_empty(), "{:?}", report.notes);
+    assert!(report.steps.is_empty(), "{:?}", report.steps);
+}
+
+/// With `--override-routes`, the router has a route of its own.
+#[test]
+fn a_router_that_does_not_answer_on_macos_keeps_its_route() {
+    let mut model = Model::new(mac_home());
+    let file = file("Address = 10.9.0.2/24", "AllowedIPs = 172.31.0.0/16");
+    let router = foreign("10.0.0.0/8", by("172.31.1.1"), 2);
+    model.world.snapshot.routes.push(router);
+    let mut tunnel = up(&mut model, &file);
+    let host = "172.31.1.1/32";
+    assert_eq!(next_hop(&model, host), Some(NextHop::Interface(2)));
+    let mut routes = model.world.snapshot.routes.iter_mut();
+    let entry = routes.find(|it| it.route.destination == net(host));
+    let entry = entry.expect("a route");
+    entry.route.next_hop = NextHop::Reject;
+    entry.flags |= 0x400 | 0x8;
+    let report = keep(&mut model, &mut tunnel);
+    assert!(report.steps.is_empty(), "{:?}", report.steps);
+    down(&mut model);
+    assert_eq!(next_hop(&model, host), None);
+}
+
 #[test]
 fn an_endpoint_that_roams_gets_its_own_route() {
     let mut model = Model::new(freebsd_home());
@@ -96,6 +155,38 @@ fn an_endpoint_that_roams_gets_its_own_route() {
     model.world.snapshot.endpoints = vec![address("192.168.1.9")];
     keep(&mut model, &mut tunnel);
     assert_eq!(tunnel.hosts.len(), 0);
+}
+
+/// A peer roams into the network of the tunnel's address, and into one that a command of the file has
+/// routed into the tunnel.
+#[test]
+fn an_endpoint_that_roams_into_any_route_of_the_interface_gets_its_own_route() {
+    let mut model = Model::new(freebsd_home());
+    let file = file("Address = 203.0.113.2/24", "AllowedIPs = 203.0.113.0/24");
+    let mut tunnel = up(&mut model, &file);
+    let own = NextHop::Interface(tunnel.device.index);
+    let world = &mut model.world;
+    let added = world.add_route(None, net("192.0.2.0/24"), own);
+    added.expect("a route");
+    world.snapshot.endpoints = vec![address("203.0.113.4"), address("192.0.2.4")];
+    keep(&mut model, &mut tunnel);
+    for host in ["203.0.113.4/32", "192.0.2.4/32"] {
+        assert_eq!(next_hop(&model, host), Some(by("192.168.1.1")));
+    }
+    down(&mut model);
+    assert_eq!(next_hop(&model, "203.0.113.4/32"), None);
+}
+
+#[test]
+fn without_a_table_no_route_is_added() {
+    let mut model = Model::new(freebsd_home());
+    let file = file("Address = 198.51.100.2/24\nTable = off", FULL);
+    let mut tunnel = up(&mut model, &file);
+    let own = NextHop::Interface(tunnel.device.index);
+    let added = model.world.add_route(None, net("0.0.0.0/1"), own);
+    added.expect("a route");
+    assert!(keep(&mut model, &mut tunnel).steps.is_empty());
+    assert_eq!(next_hop(&model, "198.51.100.9/32"), None);
 }
 
 #[test]
@@ -153,6 +244,13 @@ fn a_deleted_route_into_the_tunnel_is_reported_once() {
     );
     assert!(report.steps.is_empty());
     assert!(keep(&mut model, &mut tunnel).notes.is_empty());
+    // An administrator adds it again, and later it is deleted again.
+    let own = NextHop::Interface(tunnel.device.index);
+    let half = net("128.0.0.0/1");
+    model.world.add_route(None, half, own).expect("a route");
+    assert!(keep(&mut model, &mut tunnel).notes.is_empty());
+    model.world.delete_route(half).expect("a route");
+    assert_eq!(keep(&mut model, &mut tunnel).notes.len(), 1);
 }
 
 #[test]
@@ -182,6 +280,47 @@ fn a_route_that_a_new_local_network_replaces_returns_when_that_network_is_left()
     let own = tunnel.device.index;
     assert_eq!(model.world.interface_to(address("10.77.0.9")), Some(own));
     down(&mut model);
+}
+
+#[test]
+fn routes_follow_the_network_if_services_cannot_be_listed() {
+    let mut model = Model::new(mac_home());
+    let mut tunnel = up(&mut model, &full("DNS = 10.9.0.1"));
+    move_default(&mut model.world, Some("192.168.1.66"));
+    model.hides_services = true;
+    let store = model.store.clone();
+    let mut report = Listener::default();
+    let followed = keep_up(&mut model, &store, "wg0", &mut tunnel, &mut report);
+    assert!(followed.is_err());
+    let host = next_hop(&model, "198.51.100.9/32");
+    assert_eq!(host, Some(by("192.168.1.66")));
+    // The same at the end.
+    let undone = model.down(None, &mut Listener::default());
+    let error = undone.expect("alive").expect_err("not restored");
+    assert!(error.to_string().contains("networksetup is not there"));
+    assert_eq!(next_hop(&model, "198.51.100.9/32"), None);
+    model.hides_services = false;
+    down(&mut model);
+}
+
+/// networksetup(8) prints errors, and its exit status is 0.
+#[test]
+fn name_servers_that_cannot_be_restored_stay_in_the_journal() {
+    let mut model = Model::new(mac_home());
+    let before = model.world.snapshot.services.clone();
+    up(&mut model, &full("DNS = 10.9.0.1"));
+    model.refuses_services = true;
+    let down_again = model.down(None, &mut Listener::default());
+    let error = down_again.expect("alive").expect_err("not restored");
+    let text = error.to_string();
+    assert!(
+        text.contains("networksetup -setdnsservers Wi-Fi 192.0.2.53"),
+        "{text}"
+    );
+    assert!(text.contains("Unable to find item"), "{text}");
+    model.refuses_services = false;
+    down(&mut model);
+    assert_eq!(model.world.snapshot.services, before);
 }
 
 #[test]

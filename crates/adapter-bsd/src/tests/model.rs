@@ -54,6 +54,12 @@ pub(super) struct Model {
     pub(super) looped: bool,
     /// The commands of the file that ran.
     pub(super) hooks: Vec<String>,
+    /// True if networksetup(8) prints an error and succeeds nevertheless.
+    pub(super) refuses_services: bool,
+    /// True if network services cannot be listed.
+    pub(super) hides_services: bool,
+    /// The length of the journal at each change of a route.
+    pub(super) journal_lengths: Vec<u64>,
 }
 
 impl Drop for Model {
@@ -108,6 +114,9 @@ impl Model {
             must_reach: Vec::new(),
             looped: false,
             hooks: Vec::new(),
+            refuses_services: false,
+            hides_services: false,
+            journal_lengths: Vec::new(),
         }
     }
 
@@ -228,6 +237,12 @@ impl Model {
         self.looped |= endpoints.copied().any(|it| enters(&it));
     }
 
+    fn note_journal(&mut self) {
+        let journal = fs::metadata(self.store.journal("wg0"));
+        self.journal_lengths
+            .push(journal.map_or(0, |journal| journal.len()));
+    }
+
     fn changed(result: Result<(), i32>) -> Result<(), StepError> {
         result.map_err(|number| StepError::Kernel(io::Error::from_raw_os_error(number)))
     }
@@ -243,6 +258,10 @@ impl Machine for Model {
     }
 
     fn snapshot(&mut self, request: SnapshotRequest) -> Result<Snapshot, StepError> {
+        if self.hides_services && request.services {
+            let error = StepError::Device("networksetup is not there".to_owned());
+            return Err(error);
+        }
         self.call(|model| {
             let mut snapshot = model.world.snapshot.clone();
             snapshot.own = request.own;
@@ -327,6 +346,7 @@ impl Machine for Model {
     }
 
     fn add_route(&mut self, tunnel: u16, route: &TunnelRoute) -> Result<(), StepError> {
+        self.note_journal();
         self.call(|model| {
             let kernel = route.for_kernel(tunnel);
             let added = model
@@ -337,7 +357,8 @@ impl Machine for Model {
     }
 
     fn delete_route(&mut self, route: &TunnelRoute) -> Result<(), StepError> {
-        self.call(|model| match model.world.delete_route(route.destination) {
+        self.note_journal();
+        self.call(|model| match model.world.delete_our_route(route) {
             Ok(()) | Err(ESRCH) => Ok(()),
             Err(error) => Self::changed(Err(error)),
         })
@@ -358,6 +379,10 @@ impl Machine for Model {
                 }
                 ("resolvconf", ["-d", device, "-f"]) => {
                     model.world.resolvconf.remove(*device);
+                }
+                ("networksetup", _) if model.refuses_services => {
+                    let error = "** Error: Unable to find item in network database.\n";
+                    return Ok(error.to_owned());
                 }
                 ("networksetup", [verb, name, rest @ ..]) => {
                     let service = services.iter_mut().find(|it| it.name == *name);

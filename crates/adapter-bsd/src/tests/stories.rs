@@ -3,7 +3,7 @@
 use taupe_os_bsd::System;
 
 use super::model::{Listener, Model};
-use crate::fixtures::{address, by, file, freebsd_home, mac_home, net};
+use crate::fixtures::{address, by, file, freebsd_home, mac_home, machines, net};
 use crate::plan::Options;
 use crate::{DownError, UpError};
 
@@ -81,6 +81,37 @@ fn a_full_tunnel_reaches_the_endpoint_and_the_home_network_beside_itself() {
             .expect("a route");
         assert!(first.contains("198.51.100.9"), "{first}");
         assert!(!model.looped);
+    }
+}
+
+/// Providers give out addresses of the endpoint's own network. The address alone routes that network
+/// into the tunnel.
+#[test]
+fn an_endpoint_in_the_network_of_the_tunnels_address_stays_outside() {
+    let endpoint = "198.51.100.9/32";
+    for snapshot in machines() {
+        for allowed in [
+            "198.51.100.0/24",
+            "0.0.0.0/0, ::/0",
+            "198.51.100.9/32, 10.0.0.0/8",
+        ] {
+            let mut model = Model::new(snapshot.clone());
+            let before = model.world.clone();
+            let peer = format!("AllowedIPs = {allowed}");
+            let file = file("Address = 198.51.100.2/24", &peer);
+            let report = up(&mut model, &file);
+            assert!(!model.looped, "{allowed}");
+            let way = model.world.interface_to(address("198.51.100.9"));
+            assert_eq!(way, before.interface_to(address("198.51.100.9")));
+            let is_named = |it: &&taupe_config::plan_note::PlanNote| it.sentence.contains(endpoint);
+            let notes: Vec<_> = report.notes.iter().filter(is_named).collect();
+            assert_eq!(notes.len(), usize::from(allowed.contains(endpoint)));
+            model
+                .down(None, &mut report_of())
+                .expect("alive")
+                .expect("down");
+            assert_eq!(model.world, before);
+        }
     }
 }
 
@@ -285,6 +316,36 @@ fn another_fib_gets_the_networks_unchanged_and_nothing_else_happens() {
         .down(None, &mut report_of())
         .expect("alive")
         .expect("down");
+    assert_eq!(model.world, before);
+}
+
+/// setfib(1) selects the table of `up`, and an administrator's shell has another one.
+#[test]
+fn down_undoes_the_routes_in_the_table_of_the_process_that_added_them() {
+    let mut snapshot = freebsd_home();
+    snapshot.fibs.count = 2;
+    snapshot.fibs.own = 1;
+    let mut model = Model::new(snapshot);
+    let file = file("Address = 10.0.0.2/24", "AllowedIPs = 0.0.0.0/0");
+    let before = model.world.clone();
+    up(&mut model, &file);
+    model.kill_device();
+    // Process and shell see each other's table as another one.
+    let swap = |model: &mut Model| {
+        let snapshot = &mut model.world.snapshot;
+        std::mem::swap(&mut snapshot.routes, &mut snapshot.fib_routes);
+        snapshot.fibs.own = 1 - snapshot.fibs.own;
+    };
+    swap(&mut model);
+    let mut report = Listener::default();
+    model.down(None, &mut report).expect("alive").expect("down");
+    let deleted = "route -q -n delete -inet -fib 1 198.51.100.9 -gateway 192.168.1.1";
+    assert!(
+        report.steps.iter().any(|it| it == deleted),
+        "{:?}",
+        report.steps
+    );
+    swap(&mut model);
     assert_eq!(model.world, before);
 }
 

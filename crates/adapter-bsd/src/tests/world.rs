@@ -14,6 +14,7 @@ use taupe_os_bsd::System;
 use taupe_os_bsd::routing::{Interface, InterfaceAddress, NextHop, Route, RouteEntry};
 use taupe_uapi::network_set::host;
 
+use crate::route::TunnelRoute;
 use crate::snapshot::{NetworkService, Snapshot};
 
 /// The state of the system.
@@ -139,6 +140,24 @@ impl World {
         }
     }
 
+    /// Deletes a route as the tunnel does it. FreeBSD deletes only a route with this next hop
+    /// (`match_nhop_gw` in `sys/net/route/route_ctl.c`).
+    pub(super) fn delete_our_route(&mut self, route: &TunnelRoute) -> Result<(), i32> {
+        if self.snapshot.system == System::MacOs {
+            return self.delete_route(route.destination);
+        }
+        let next_hop = route.for_kernel(0).next_hop;
+        let table = self.table(route.fib);
+        let before = table.len();
+        table.retain(|it| {
+            it.route.destination != route.destination || it.route.next_hop != next_hop
+        });
+        match table.len() < before {
+            true => Ok(()),
+            false => Err(ESRCH),
+        }
+    }
+
     pub(super) fn add_interface(&mut self, name: &str, flags: u32) -> u16 {
         let interfaces = &mut self.snapshot.interfaces;
         let index = interfaces.iter().map(|it| it.index).max().unwrap_or(0) + 1;
@@ -214,7 +233,7 @@ pub(super) const ESRCH: i32 = 3;
 const ENXIO: i32 = 6;
 const EEXIST: i32 = 17;
 const ENETUNREACH: i32 = 51;
-const CLONED: u32 = 0x2_0000 | 0x400;
+const CLONED: u32 = 0x2_0000;
 
 pub(super) fn service(name: &str, servers: &[&str]) -> NetworkService {
     NetworkService {

@@ -212,7 +212,7 @@ impl Running {
         crate::system::on_signal(move || end.send(Event::End(Exit::Stopped)), || {})
             .map_err(system("catch signals"))?;
         // Files of the device must only be accessible to its owner.
-        rustix::process::umask(Mode::RWXG | Mode::RWXO);
+        let umask = rustix::process::umask(Mode::RWXG | Mode::RWXO);
         let tun = match passed.tun {
             Some(number) => Tun::from_fd(inherited(TUN, number)?)?,
             None => {
@@ -229,6 +229,9 @@ impl Running {
             Some(number) => Listener::from_fd(inherited(UAPI, number)?)?,
             None => Listener::bind(&interface)?,
         };
+        // `taupe up` runs commands of the file in this process, which have the user's. The state of
+        // peers has modes of its own.
+        rustix::process::umask(umask);
         let file = file.map(Arc::new);
         watch_links(index, &interface, &sender)?;
         if let Some(file) = &file {

@@ -10,6 +10,7 @@ use crate::console::say;
 use crate::plan_note::with_remedy;
 use crate::remarks::with_command;
 use crate::{FAILED, complain};
+use rustix::process::{Signal, getpid, kill_process};
 use std::cell::Cell;
 use std::ffi::{OsStr, OsString};
 use std::fmt::Display;
@@ -279,7 +280,9 @@ impl TunnelThread {
     fn run(self) {
         let interface = self.conf.interface.to_string();
         let is_refused = Cell::new(false);
+        let is_started = Cell::new(false);
         let mut start = || {
+            is_started.set(true);
             let started = start_device(&interface, &self.start, &self.has_ended);
             is_refused.set(started.is_err() && self.has_ended.load(Ordering::Acquire));
             started
@@ -311,6 +314,10 @@ impl TunnelThread {
                 }
                 // The main thread may be waiting for a start.
                 let _ = self.finish.send(false);
+                // A device that did not answer in time would run without a tunnel.
+                if is_started.get() && !self.has_ended.load(Ordering::Acquire) {
+                    let _ = kill_process(getpid(), Signal::TERM);
+                }
                 return;
             }
         };

@@ -1,13 +1,13 @@
 //! The background process of `taupe up`. The starting process waits until the tunnel is up.
 //!
 //! The program runs itself again with [`VARIABLE`] set. The background process's standard input is a
-//! socket, to which it writes [`READY`] or [`FAILED`]. It prints errors and notes itself, and closes
-//! standard error when the tunnel is up, unless `LOG_LEVEL` is set. If it dies before, the socket
-//! closes.
+//! socket, to which it writes [`READY`] or [`FAILED`]. It prints errors and notes itself. When the
+//! tunnel is up, it closes standard output, and standard error unless `LOG_LEVEL` is set. If it dies
+//! before, the socket closes.
 
 use crate::passed_descriptor::{TUN, UAPI};
 use crate::system;
-use rustix::stdio::dup2_stderr;
+use rustix::stdio::{dup2_stderr, dup2_stdin, dup2_stdout};
 use std::env;
 use std::ffi::OsString;
 use std::fs;
@@ -15,7 +15,7 @@ use std::io::{self, Read as _, Write as _};
 use std::os::fd::OwnedFd;
 use std::os::unix::net::UnixStream;
 use std::os::unix::process::CommandExt as _;
-use std::process::{Command, ExitStatus, Stdio};
+use std::process::{Command, ExitStatus};
 use taupe_adapter_bsd::name_file;
 use taupe_config::file::Compatibility;
 use taupe_inspect::conf::Conf;
@@ -26,6 +26,9 @@ const VARIABLE: &str = "TAUPE_UP";
 
 /// Variable with the path of a file that gets the interface's name.
 const NAME_FILE: &str = "WG_TUN_NAME_FILE";
+
+/// A file that discards output and is empty.
+const NOWHERE: &str = "/dev/null";
 
 const READY: u8 = b'+';
 const FAILED: u8 = b'-';
@@ -71,8 +74,8 @@ pub(super) fn start(
         .env_remove(TUN)
         .env_remove(UAPI)
         .env(NAME_FILE, name_file(conf.interface.as_str()))
-        .stdin(OwnedFd::from(theirs))
-        .stdout(Stdio::null());
+        // Standard output is that of the file's commands.
+        .stdin(OwnedFd::from(theirs));
     let mut child = command.spawn().map_err(StartError::Start)?;
     // It has a copy of the other end, which must not stay open here.
     drop(command);
@@ -130,6 +133,8 @@ impl UpCaller {
         rustix::process::setsid()?;
         let socket = UnixStream::from(OwnedFd::from(system::stdin()?));
         socket.set_nonblocking(true)?;
+        // Commands of the file must not read the socket, or keep it open.
+        dup2_stdin(fs::File::open(NOWHERE)?)?;
         Ok(Some(Self {
             socket,
             compatibility,
@@ -146,12 +151,15 @@ impl UpCaller {
         matches!((&self.socket).read(&mut [0]), Ok(0))
     }
 
-    /// Reports that the tunnel is up, and leaves the starter's standard error. If the starter is
-    /// gone, nobody needs the report.
+    /// Reports that the tunnel is up, and leaves the starter's standard output and error. If the
+    /// starter is gone, nobody needs the report.
     pub(super) fn ready(mut self) {
         let logs = env::var_os("LOG_LEVEL").is_some_and(|level| !level.is_empty());
-        if !logs && let Ok(nowhere) = fs::OpenOptions::new().write(true).open("/dev/null") {
-            let _ = dup2_stderr(nowhere);
+        if let Ok(nowhere) = fs::OpenOptions::new().write(true).open(NOWHERE) {
+            let _ = dup2_stdout(&nowhere);
+            if !logs {
+                let _ = dup2_stderr(&nowhere);
+            }
         }
         // Folders in which the command was called can be unmounted.
         let _ = env::set_current_dir("/");
