@@ -39,33 +39,61 @@ pub fn restrict_calls(list: &CallList, on_violation: OnViolation) -> LayerStatus
 pub(crate) enum FilterError {
     #[error("the kernel refuses it: {0}")]
     Kernel(#[from] io::Error),
-    #[cfg(any(target_arch = "x86_64", target_arch = "aarch64", target_arch = "riscv64"))]
+    #[cfg(any(
+        target_arch = "x86_64",
+        target_arch = "aarch64",
+        target_arch = "riscv64"
+    ))]
     #[error(transparent)]
     Compile(#[from] seccompiler::BackendError),
-    #[cfg(not(any(target_arch = "x86_64", target_arch = "aarch64", target_arch = "riscv64")))]
+    #[cfg(not(any(
+        target_arch = "x86_64",
+        target_arch = "aarch64",
+        target_arch = "riscv64"
+    )))]
     #[error("Taupe has no list of calls for this processor")]
     Processor,
 }
 
-#[cfg(any(target_arch = "x86_64", target_arch = "aarch64", target_arch = "riscv64"))]
+#[cfg(any(
+    target_arch = "x86_64",
+    target_arch = "aarch64",
+    target_arch = "riscv64"
+))]
 use compiled::apply;
 
-#[cfg(any(target_arch = "x86_64", target_arch = "aarch64", target_arch = "riscv64"))]
+#[cfg(any(
+    target_arch = "x86_64",
+    target_arch = "aarch64",
+    target_arch = "riscv64"
+))]
 pub(crate) fn available() -> Result<(), FilterError> {
     Ok(taupe_os_linux::seccomp::check()?)
 }
 
-#[cfg(not(any(target_arch = "x86_64", target_arch = "aarch64", target_arch = "riscv64")))]
+#[cfg(not(any(
+    target_arch = "x86_64",
+    target_arch = "aarch64",
+    target_arch = "riscv64"
+)))]
 pub(crate) fn available() -> Result<(), FilterError> {
     Err(FilterError::Processor)
 }
 
-#[cfg(not(any(target_arch = "x86_64", target_arch = "aarch64", target_arch = "riscv64")))]
+#[cfg(not(any(
+    target_arch = "x86_64",
+    target_arch = "aarch64",
+    target_arch = "riscv64"
+)))]
 fn apply(_: &CallList, _: OnViolation) -> Result<(), FilterError> {
     Err(FilterError::Processor)
 }
 
-#[cfg(any(target_arch = "x86_64", target_arch = "aarch64", target_arch = "riscv64"))]
+#[cfg(any(
+    target_arch = "x86_64",
+    target_arch = "aarch64",
+    target_arch = "riscv64"
+))]
 mod compiled {
     use super::{FilterError, OnViolation};
     use crate::calls::{AllowedCall, CallList, Condition};
@@ -99,7 +127,10 @@ mod compiled {
         // The other program answers it.
         rules.insert(libc::SYS_clone3, Vec::new());
         for call in list.calls() {
-            rules.entry(call.number).or_default().extend(alternatives(call)?);
+            rules
+                .entry(call.number)
+                .or_default()
+                .extend(alternatives(call)?);
         }
         let refused = match on_violation {
             OnViolation::Refuse => SeccompAction::Errno(libc::EPERM.cast_unsigned()),

@@ -105,6 +105,9 @@ mod tests {
         let LayerState::Partly(text) = of_version(3) else {
             panic!("version 3 has gaps");
         };
-        assert!(text.contains("TCP") && !text.contains("truncating"), "{text}");
+        assert!(
+            text.contains("TCP") && !text.contains("truncating"),
+            "{text}"
+        );
     }
 }

@@ -24,6 +24,9 @@ use taupe_os_linux::harmless_call::HarmlessCall;
 /// Variable with the attempt of a child process.
 const ATTEMPT: &str = "TAUPE_ESCAPE";
 
+/// Variable with the folder of an attempt.
+const FOLDER: &str = "TAUPE_ESCAPE_FOLDER";
+
 /// Exit status of an attempt that succeeded. Otherwise it is the error number.
 const SUCCEEDED: u8 = 200;
 
@@ -40,10 +43,25 @@ fn main() -> ExitCode {
 /// Attempts that the list refuses.
 const SOCKETS: [(&str, AddressFamily, SocketType, Option<Protocol>); 5] = [
     ("packet", AddressFamily::PACKET, SocketType::RAW, None),
-    ("raw", AddressFamily::INET, SocketType::RAW, Some(rustix::net::ipproto::ICMP)),
-    ("netfilter", AddressFamily::NETLINK, SocketType::RAW, Some(netlink::NETFILTER)),
+    (
+        "raw",
+        AddressFamily::INET,
+        SocketType::RAW,
+        Some(rustix::net::ipproto::ICMP),
+    ),
+    (
+        "netfilter",
+        AddressFamily::NETLINK,
+        SocketType::RAW,
+        Some(netlink::NETFILTER),
+    ),
     ("vsock", AddressFamily::VSOCK, SocketType::STREAM, None),
-    ("sequenced", AddressFamily::UNIX, SocketType::SEQPACKET, None),
+    (
+        "sequenced",
+        AddressFamily::UNIX,
+        SocketType::SEQPACKET,
+        None,
+    ),
 ];
 
 /// Attempts that Landlock refuses.
@@ -103,7 +121,10 @@ enum Ended {
 }
 
 fn expect(attempt: &str, expected: &Ended) -> Result<(), Failed> {
-    let output = Command::new(env::current_exe()?).env(ATTEMPT, attempt).output()?;
+    let scratch = Scratch::new(attempt)?;
+    let mut command = Command::new(env::current_exe()?);
+    command.env(ATTEMPT, attempt).env(FOLDER, &scratch.0);
+    let output = command.output()?;
     let status = output.status;
     let ended = match status.code() {
         Some(code) => Ended::With(code),
@@ -123,8 +144,9 @@ fn expect(attempt: &str, expected: &Ended) -> Result<(), Failed> {
 struct Scratch(PathBuf);
 
 impl Scratch {
-    fn new() -> io::Result<Self> {
-        let folder = env::temp_dir().join(format!("taupe-escape-{}", std::process::id()));
+    fn new(name: &str) -> io::Result<Self> {
+        let name = format!("taupe-escape-{}-{name}", std::process::id());
+        let folder = env::temp_dir().join(name.replace(' ', "-"));
         fs::create_dir_all(folder.join("state"))?;
         fs::write(folder.join("secret"), "a key")?;
         Ok(Self(folder))
@@ -143,23 +165,17 @@ fn child(attempt: &str) -> ExitCode {
     else {
         panic!("{attempt}");
     };
-    let list = lists::ALL.into_iter().find(|list| list.process.ends_with(process));
+    let list = lists::ALL
+        .into_iter()
+        .find(|list| list.process.ends_with(process));
     let list = list.expect("a list");
     let reaction = match reaction {
         "kill" => OnViolation::Kill,
         _ => OnViolation::Refuse,
     };
-    let scratch = Scratch::new().expect("scratch");
-    // A thread that is not confined removes the folder when the confined one has ended, unless the
-    // kernel ends the process.
-    let folder = scratch.0.clone();
-    let what = what.to_owned();
-    let confined = thread::spawn(move || {
-        confine(list, reaction, &folder);
-        attempt_of(&what, &folder)
-    });
-    let result = confined.join().expect("no panic");
-    let status = match result {
+    let folder = PathBuf::from(env::var_os(FOLDER).expect("a folder"));
+    confine(list, reaction, &folder);
+    let status = match attempt_of(what, &folder) {
         Ok(()) => SUCCEEDED,
         Err(error) => {
             eprintln!("{error}");
@@ -167,7 +183,6 @@ fn child(attempt: &str) -> ExitCode {
             u8::try_from(number).unwrap_or_default()
         }
     };
-    drop(scratch);
     status.into()
 }
 
@@ -194,7 +209,11 @@ fn attempt_of(what: &str, folder: &std::path::Path) -> io::Result<()> {
         "path-read" => fs::read(secret).map(drop),
         "path-list" => fs::read_dir(folder).map(drop),
         "path-create" => fs::write(folder.join("new"), ""),
-        "path-truncate" => fs::OpenOptions::new().write(true).truncate(true).open(secret).map(drop),
+        "path-truncate" => fs::OpenOptions::new()
+            .write(true)
+            .truncate(true)
+            .open(secret)
+            .map(drop),
         "path-remove" => fs::remove_file(secret),
         "path-connect" => TcpStream::connect("127.0.0.1:9").map(drop),
         _ => match what.strip_prefix("socket-") {

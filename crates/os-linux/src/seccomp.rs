@@ -63,7 +63,9 @@ pub fn install(program: &[Instruction], is_logged: bool) -> io::Result<()> {
     match done {
         0 => Ok(()),
         // `SECCOMP_FILTER_FLAG_TSYNC` returns the id of a thread that has a filter of its own.
-        1.. => Err(io::Error::other(format!("thread {done} has another filter"))),
+        1.. => Err(io::Error::other(format!(
+            "thread {done} has another filter"
+        ))),
         _ => Err(io::Error::last_os_error()),
     }
 }

@@ -23,7 +23,7 @@ pub(crate) fn replace(
     let new = path.with_extension("new");
     let mut file = create_file(&new)?;
     write(&mut file)?;
-    file.sync_data()?;
+    file.sync_all()?;
     fs::rename(new, path)?;
     sync_folder(dir)
 }

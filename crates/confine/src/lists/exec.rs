@@ -1,16 +1,24 @@
 //! The process of `taupe exec` that runs the device. The command is another process, without this list.
 
 use super::{
-    DATAGRAM_V4, DATAGRAM_V6, DESCRIPTORS, ERRORS_V4, ERRORS_V6, FILES, FOLDERS, LOCAL, MARK, MEMORY,
-    ONLY_V6, RECEIVE_TIMEOUT, ROUTING, STREAM_V4, STREAM_V6, THREADS, UDP_V4, UDP_V6, call, option,
-    sockets,
+    DATAGRAM_V4, DATAGRAM_V6, DESCRIPTORS, ERRORS_V4, ERRORS_V6, FILES, FOLDERS, LOCAL, MARK,
+    MEMORY, ONLY_V6, RECEIVE_TIMEOUT, ROUTING, STREAM_V4, STREAM_V6, THREADS, UDP_V4, UDP_V6, call,
+    option, sockets,
 };
 use crate::calls::{AllowedCall, CallList, Condition};
 
 /// The list of `taupe exec`.
 pub const EXEC: CallList = CallList {
     process: "taupe exec",
-    groups: &[MEMORY, THREADS, DESCRIPTORS, FILES, FOLDERS, SOCKETS, DEVICE],
+    groups: &[
+        MEMORY,
+        THREADS,
+        DESCRIPTORS,
+        FILES,
+        FOLDERS,
+        SOCKETS,
+        DEVICE,
+    ],
 };
 
 const SOCKETS: &[AllowedCall] = sockets!(

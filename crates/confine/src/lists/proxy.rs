@@ -2,16 +2,24 @@
 //! look-up of a name.
 
 use super::{
-    DATAGRAM_V4, DATAGRAM_V6, DESCRIPTORS, ERRORS_V4, ERRORS_V6, FILES, FOLDERS, LOCAL, MARK, MEMORY,
-    ONLY_V6, RECEIVE_TIMEOUT, ROUTING, STREAM_V4, STREAM_V6, THREADS, UDP_V4, UDP_V6, call, kind,
-    option, sockets,
+    DATAGRAM_V4, DATAGRAM_V6, DESCRIPTORS, ERRORS_V4, ERRORS_V6, FILES, FOLDERS, LOCAL, MARK,
+    MEMORY, ONLY_V6, RECEIVE_TIMEOUT, ROUTING, STREAM_V4, STREAM_V6, THREADS, UDP_V4, UDP_V6, call,
+    kind, option, sockets,
 };
 use crate::calls::{AllowedCall, CallList, Condition};
 
 /// The list of `taupe proxy`.
 pub const PROXY: CallList = CallList {
     process: "taupe proxy",
-    groups: &[MEMORY, THREADS, DESCRIPTORS, FILES, FOLDERS, SOCKETS, EVENTS],
+    groups: &[
+        MEMORY,
+        THREADS,
+        DESCRIPTORS,
+        FILES,
+        FOLDERS,
+        SOCKETS,
+        EVENTS,
+    ],
 };
 
 /// The service manager's socket.
