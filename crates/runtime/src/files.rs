@@ -13,6 +13,17 @@ pub(crate) fn state_dir(dir: Option<&Path>) -> &Path {
     dir.unwrap_or(Path::new(DEFAULT_DIR))
 }
 
+/// Creates the folder of the saved state, `dir` or the default, unless it exists. Returns its path.
+///
+/// # Errors
+/// The system's error.
+#[cfg(target_os = "linux")]
+pub fn create_state_dir(dir: Option<&Path>) -> io::Result<std::path::PathBuf> {
+    let dir = state_dir(dir);
+    create_folder(dir)?;
+    Ok(dir.to_owned())
+}
+
 /// Replaces a file in `dir` by rename, so that a reader never sees a part of it.
 pub(crate) fn replace(
     dir: &Path,

@@ -17,6 +17,8 @@ pub mod configuration_socket;
 pub mod driver;
 #[cfg(feature = "driver")]
 mod files;
+#[cfg(all(feature = "driver", target_os = "linux"))]
+pub use files::create_state_dir;
 #[cfg(feature = "driver")]
 pub mod names;
 #[cfg(feature = "driver")]
