@@ -11,15 +11,19 @@ use rustix::io::Errno;
 use rustix::net::{AddressFamily, Protocol, SocketType, netlink, socket};
 use std::io;
 use std::net::{TcpStream, ToSocketAddrs, UdpSocket};
+use std::os::linux::net::SocketAddrExt as _;
+use std::os::unix::net::{SocketAddr, UnixListener, UnixStream};
 use std::os::unix::process::{CommandExt as _, ExitStatusExt as _};
 use std::path::PathBuf;
 use std::process::{Command, ExitCode};
+use std::sync::mpsc;
 use std::{env, fs, thread};
 use taupe_confine::{
     CallList, Layer, LayerState, OnViolation, Rights, available, lists, restrict_calls,
     restrict_thread,
 };
 use taupe_os_linux::harmless_call::HarmlessCall;
+use taupe_os_linux::security::landlock_version;
 
 /// Variable with the attempt of a child process.
 const ATTEMPT: &str = "TAUPE_ESCAPE";
@@ -67,6 +71,9 @@ const SOCKETS: [(&str, AddressFamily, SocketType, Option<Protocol>); 5] = [
 /// Attempts that Landlock refuses.
 const PATHS: [&str; 6] = ["read", "list", "create", "truncate", "remove", "connect"];
 
+/// First version of Landlock that refuses connections to abstract sockets.
+const SCOPES: u32 = 6;
+
 fn parent() -> ExitCode {
     let arguments = Arguments::from_args();
     let mut trials = Vec::new();
@@ -82,7 +89,7 @@ fn parent() -> ExitCode {
         let name = list.process.replace("taupe ", "");
         let mut calls: Vec<_> = HarmlessCall::ALL.map(|call| format!("{call:?}")).into();
         calls.extend(SOCKETS.map(|(name, ..)| format!("socket-{name}")));
-        calls.push("execve".into());
+        calls.extend(["execve", "older-thread"].map(str::to_owned));
         for call in calls {
             let trial = Trial::test(format!("{name}_makes_no_{call}"), {
                 let name = name.clone();
@@ -97,6 +104,13 @@ fn parent() -> ExitCode {
             });
             trials.push(trial.with_ignored_flag(!has_paths));
         }
+        let attempt = format!("{name} refuse abstract-socket");
+        let trial = Trial::test(
+            format!("{name}_connects_to_no_abstract_socket"),
+            move || expect(&attempt, &Ended::With(Errno::PERM.raw_os_error())),
+        );
+        let has_scopes = landlock_version().is_ok_and(|version| version >= SCOPES);
+        trials.push(trial.with_ignored_flag(!has_scopes));
         for reaction in ["refuse", "kill"] {
             let attempt = format!("{name} {reaction} work");
             trials.push(Trial::test(format!("{name}_works_{reaction}"), move || {
@@ -174,8 +188,25 @@ fn child(attempt: &str) -> ExitCode {
         _ => OnViolation::Refuse,
     };
     let folder = PathBuf::from(env::var_os(FOLDER).expect("a folder"));
+    // Another process's, as far as Landlock is concerned.
+    let abstract_name = SocketAddr::from_abstract_name(attempt).expect("an address");
+    let listener = UnixListener::bind_addr(&abstract_name).expect("a listener");
+    let (begin, begun) = mpsc::channel();
+    let older = thread::spawn(move || {
+        begun.recv().expect("a word");
+        HarmlessCall::Bpf.make()
+    });
     confine(list, reaction, &folder);
-    let status = match attempt_of(what, &folder) {
+    let attempted = match what {
+        "older-thread" => {
+            begin.send(()).expect("a thread");
+            older.join().expect("no panic")
+        }
+        "abstract-socket" => UnixStream::connect_addr(&abstract_name).map(drop),
+        _ => attempt_of(what, &folder),
+    };
+    drop(listener);
+    let status = match attempted {
         Ok(()) => SUCCEEDED,
         Err(error) => {
             eprintln!("{error}");
