@@ -20,7 +20,7 @@
 //! |---|---|
 //! | `layer.rs` | the layers, and whether each holds |
 //! | `available.rs` | layers of the running kernel, for `taupe doctor` |
-//! | `rights.rs` | rights that stay, and the first step |
+//! | `rights.rs`, `thread.rs` | rights that stay, and the first step |
 //! | `capabilities.rs`, `paths.rs` | its layers |
 //! | `resolver.rs` | files that the C library reads to look names up |
 //! | `calls.rs`, `filter.rs` | lists of calls as data; the second step |
@@ -35,10 +35,12 @@ pub mod lists;
 mod paths;
 mod resolver;
 mod rights;
+mod thread;
 
 pub use available::available;
 pub use calls::{AllowedCall, CallList, Condition};
 pub use filter::{OnViolation, restrict_calls};
 pub use layer::{Layer, LayerState, LayerStatus};
 pub use resolver::resolver_paths;
-pub use rights::{Rights, restrict_thread};
+pub use rights::Rights;
+pub use thread::restrict_thread;

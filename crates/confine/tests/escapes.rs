@@ -262,7 +262,7 @@ fn attempt_of(what: &str, folder: &std::path::Path) -> io::Result<()> {
     }
 }
 
-/// What the process must still be able to do: threads, state files, datagrams, names.
+/// Does what the process needs: threads, state files, datagrams, names.
 fn work(folder: &std::path::Path) -> io::Result<()> {
     let state = folder.join("state/inner");
     let worker = thread::spawn(move || {

@@ -2,7 +2,7 @@
 
 use std::fs;
 use std::io;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use crate::system::{file_for_owner_only, folder_for_owner_only, sync_folder};
 
@@ -17,8 +17,7 @@ pub(crate) fn state_dir(dir: Option<&Path>) -> &Path {
 ///
 /// # Errors
 /// The system's error.
-#[cfg(target_os = "linux")]
-pub fn create_state_dir(dir: Option<&Path>) -> io::Result<std::path::PathBuf> {
+pub fn create_state_dir(dir: Option<&Path>) -> io::Result<PathBuf> {
     let dir = state_dir(dir);
     create_folder(dir)?;
     Ok(dir.to_owned())

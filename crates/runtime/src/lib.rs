@@ -17,7 +17,7 @@ pub mod configuration_socket;
 pub mod driver;
 #[cfg(feature = "driver")]
 mod files;
-#[cfg(all(feature = "driver", target_os = "linux"))]
+#[cfg(feature = "driver")]
 pub use files::create_state_dir;
 #[cfg(feature = "driver")]
 pub mod names;
