@@ -77,6 +77,7 @@ pub struct Rendezvous {
     folder: PathBuf,
     socket: PathBuf,
     listener: OwnedFd,
+    user: Uid,
     /// Dropping the descriptor releases the lock.
     _lock: File,
 }
@@ -137,6 +138,7 @@ impl Rendezvous {
             folder,
             socket,
             listener,
+            user: geteuid(),
             _lock: lock,
         })
     }
@@ -155,7 +157,7 @@ impl Rendezvous {
     pub fn listener(&self) -> io::Result<JoinListener> {
         Ok(JoinListener {
             socket: self.listener.try_clone()?,
-            user: geteuid(),
+            user: self.user,
         })
     }
 }
