@@ -106,9 +106,6 @@ const FILES: &[AllowedCall] = &[
     call!(SYS_lseek),
     call!(SYS_newfstatat),
     call!(SYS_openat),
-    call!(SYS_statx),
-    // The name of this machine, from which the C library takes the domain; versions with offloads that work.
-    call!(SYS_uname),
 ];
 
 /// The same, by the names that older architectures have for them.
@@ -132,6 +129,14 @@ const FOLDERS: &[AllowedCall] = &[
     call!(SYS_renameat2),
     call!(SYS_unlinkat),
 ];
+
+/// Calls of `ioctl`.
+macro_rules! ioctl {
+    ($($request:expr),*) => {
+        call!(SYS_ioctl, &[$(&[Condition::equals(1, $request as i32)]),*])
+    };
+}
+use ioctl;
 
 /// Sockets that are open, and the kinds that are opened later.
 macro_rules! sockets {

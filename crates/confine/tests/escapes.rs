@@ -9,7 +9,7 @@
 use libtest_mimic::{Arguments, Failed, Trial};
 use rustix::io::Errno;
 use rustix::net::{AddressFamily, Protocol, SocketType, netlink, socket};
-use std::io;
+use std::io::{self, Read as _};
 use std::net::{TcpStream, ToSocketAddrs, UdpSocket};
 use std::os::linux::net::SocketAddrExt as _;
 use std::os::unix::net::{SocketAddr, UnixListener, UnixStream};
@@ -270,7 +270,7 @@ fn work(folder: &std::path::Path) -> io::Result<()> {
         fs::write(state.join("new"), "text")?;
         fs::rename(state.join("new"), state.join("file"))?;
         fs::File::open(&state)?.sync_all()?;
-        fs::read(state.join("file"))?;
+        fs::File::open(state.join("file"))?.read_exact(&mut [0; 4])?;
         fs::remove_file(state.join("file"))
     });
     worker.join().expect("no panic")?;

@@ -57,9 +57,15 @@ pub(crate) fn remove(dir: &Path, path: &Path) -> io::Result<()> {
 
 fn create_folder(dir: &Path) -> io::Result<()> {
     let mut builder = fs::DirBuilder::new();
-    builder.recursive(true);
     folder_for_owner_only(&mut builder);
-    builder.create(dir)
+    match builder.create(dir) {
+        Err(error) if error.kind() == io::ErrorKind::NotFound => {
+            builder.recursive(true).create(dir)
+        }
+        // A confined process cannot ask whether it is a folder; if not, opening a file in it fails.
+        Err(error) if error.kind() == io::ErrorKind::AlreadyExists => Ok(()),
+        created => created,
+    }
 }
 
 fn create_file(path: &Path) -> io::Result<fs::File> {

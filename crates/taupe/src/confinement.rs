@@ -11,6 +11,7 @@ use taupe_confine::{
     restrict_thread,
 };
 use taupe_inspect::is_root;
+use taupe_os_linux::udp::read_kernel_version;
 use taupe_runtime::create_state_dir;
 
 /// The first port that needs no capability, unless the system is configured otherwise
@@ -44,6 +45,7 @@ impl Confinement {
     /// Restricts this thread of `taupe exec`, and those that it starts later. `folder` is that of the
     /// rendezvous.
     pub(crate) fn of_threads(file: &File, state_dir: Option<&Path>, folder: &Path) -> Self {
+        read_kernel_version();
         let is_name = |endpoint: &Endpoint| matches!(endpoint, Endpoint::Name { .. });
         let mut endpoints = file.peers.iter().filter_map(|peer| peer.endpoint.as_ref());
         let has_names = endpoints.any(is_name);

@@ -3,7 +3,7 @@
 use super::{
     DATAGRAM_V4, DATAGRAM_V6, DESCRIPTORS, ERRORS_V4, ERRORS_V6, FILES, FOLDERS, LOCAL, MARK,
     MEMORY, ONLY_V6, RECEIVE_TIMEOUT, ROUTING, STREAM_V4, STREAM_V6, THREADS, UDP_V4, UDP_V6, call,
-    option, sockets,
+    ioctl, option, sockets,
 };
 use crate::calls::{AllowedCall, CallList, Condition};
 
@@ -59,24 +59,24 @@ const SOCKETS: &[AllowedCall] = sockets!(
 );
 
 /// `SIOCGSKNS` of `linux/sockios.h`.
-const SOCKET_NAMESPACE: i32 = 0x894c;
+const SOCKET_NAMESPACE: u32 = 0x894c;
 
 /// The TUN, timers, the command and other commands that join it.
 const DEVICE: &[AllowedCall] = &[
-    call!(
-        SYS_ioctl,
-        &[
-            &[Condition::equals(1, libc::FIONBIO as i32)],
-            &[Condition::equals(1, libc::TIOCOUTQ as i32)],
-            &[Condition::equals(1, libc::TUNGETIFF as i32)],
-            &[Condition::equals(1, libc::TUNGETDEVNETNS as i32)],
-            &[Condition::equals(1, libc::TUNSETOFFLOAD as i32)],
-            &[Condition::equals(1, SOCKET_NAMESPACE)],
-        ]
+    ioctl!(
+        libc::FIONBIO,
+        libc::FIONREAD,
+        libc::TIOCOUTQ,
+        libc::TUNGETIFF,
+        libc::TUNGETDEVNETNS,
+        libc::TUNSETOFFLOAD,
+        SOCKET_NAMESPACE
     ),
     call!(SYS_pidfd_open),
     call!(SYS_pidfd_send_signal),
     call!(SYS_preadv2),
+    call!(SYS_readv),
+    call!(SYS_recvmmsg),
     call!(SYS_timerfd_settime),
     call!(SYS_wait4),
 ];

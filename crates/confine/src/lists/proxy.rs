@@ -4,7 +4,7 @@
 use super::{
     DATAGRAM_V4, DATAGRAM_V6, DESCRIPTORS, ERRORS_V4, ERRORS_V6, FILES, FOLDERS, LOCAL, MARK,
     MEMORY, ONLY_V6, RECEIVE_TIMEOUT, ROUTING, STREAM_V4, STREAM_V6, THREADS, UDP_V4, UDP_V6, call,
-    kind, option, sockets,
+    ioctl, kind, option, sockets,
 };
 use crate::calls::{AllowedCall, CallList, Condition};
 
@@ -55,4 +55,6 @@ const EVENTS: &[AllowedCall] = &[
     call!(SYS_epoll_pwait),
     #[cfg(target_arch = "x86_64")]
     call!(SYS_epoll_wait),
+    // Bytes that can be read, which the C library asks before it reads an answer.
+    ioctl!(libc::FIONBIO, libc::FIONREAD),
 ];
