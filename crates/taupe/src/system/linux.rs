@@ -15,6 +15,7 @@ use rustix::process::{DumpableBehavior, set_dumpable_behavior};
 use sd_notify::{NotifyState, notify};
 use std::io;
 use std::path::PathBuf;
+use std::sync::mpsc;
 use taupe_adapter::State;
 use taupe_config::file::File;
 use taupe_confine::{Rights, restrict_thread};
@@ -31,11 +32,16 @@ pub(crate) fn on_signal_confined(
     end: impl FnMut() + Send + 'static,
     hangup: impl FnMut() + Send + 'static,
 ) -> io::Result<()> {
-    let begin = || {
+    let (restricted, wait) = mpsc::channel();
+    let begin = move || {
         // The process reports the layers when it confines its other thread.
         restrict_thread(&Rights::none());
+        let _ = restricted.send(());
     };
-    unix::on_signal_after(begin, end, hangup)
+    unix::on_signal_after(begin, end, hangup)?;
+    // Once the list of calls holds, the thread could not restrict itself.
+    let _ = wait.recv();
+    Ok(())
 }
 
 /// Tells the service manager that the service can be used.
