@@ -51,6 +51,8 @@ const SOCKETS: &[AllowedCall] = sockets!(
 );
 
 const EVENTS: &[AllowedCall] = &[
+    // The address of a client that asks for an association.
+    call!(SYS_getpeername),
     call!(SYS_epoll_ctl),
     call!(SYS_epoll_pwait),
     #[cfg(target_arch = "x86_64")]
