@@ -1,6 +1,7 @@
 //! Checks of this system for conditions that would keep tunnels from working. Each check is
 //! independent and suggests a fix. The checks change nothing.
 
+mod confinement;
 mod kernel;
 mod others;
 mod system;
@@ -110,6 +111,7 @@ impl Check {
 pub fn examine(file: Option<&OsStr>) -> Result<DoctorReport, DoctorError> {
     let mut checks = kernel::checks();
     checks.extend(system::checks());
+    checks.extend(confinement::checks());
     checks.extend(others::checks());
     checks.extend(tunnels::checks());
     if let Some(word) = file {

@@ -11,12 +11,15 @@
 #![cfg(target_os = "linux")]
 
 pub mod descriptor;
+#[cfg(feature = "testing")]
+pub mod harmless_call;
 pub mod interface;
 pub mod memory;
 pub mod mounts;
 pub mod namespace;
 pub mod netlink;
 pub mod process;
+pub mod seccomp;
 pub mod security;
 pub mod signals;
 pub mod socket_option;

@@ -24,6 +24,30 @@ pub fn has_bpf_lsm() -> io::Result<bool> {
     Ok(ids.iter().take(count).any(|id| *id == BPF))
 }
 
+/// `landlock_create_ruleset(2)`, which has the same number on every architecture.
+const CREATE_RULESET: libc::c_long = 444;
+
+/// `LANDLOCK_CREATE_RULESET_VERSION` of `linux/landlock.h`.
+const VERSION: u32 = 1;
+
+/// Returns the version of Landlock's interface, 1 or more. Changes nothing.
+///
+/// # Errors
+/// `ENOSYS` before Linux 5.13 or without Landlock, `EOPNOTSUPP` if it was left out at boot.
+pub fn landlock_version() -> io::Result<u32> {
+    // SAFETY: with this flag the kernel reads and writes no memory and creates nothing; it wants a
+    // null pointer and the size 0.
+    let version = unsafe {
+        libc::syscall(
+            CREATE_RULESET,
+            std::ptr::null::<libc::c_void>(),
+            0_usize,
+            VERSION,
+        )
+    };
+    u32::try_from(version).map_err(|_| io::Error::last_os_error())
+}
+
 #[cfg(test)]
 mod tests {
     use super::has_bpf_lsm;

@@ -18,7 +18,7 @@ use taupe_packet::ip::Family;
 pub use self::{
     group::{SocketGroup, Steering},
     message::receive_prefixes,
-    socket::Socket,
+    socket::{Socket, read_kernel_version},
 };
 
 /// Maximum datagrams in one batch (`UDP_MAX_SEGMENTS` before Linux 6.9, `UDP_GRO_CNT_MAX`).

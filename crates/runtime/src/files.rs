@@ -2,7 +2,7 @@
 
 use std::fs;
 use std::io;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use crate::system::{file_for_owner_only, folder_for_owner_only, sync_folder};
 
@@ -11,6 +11,16 @@ const DEFAULT_DIR: &str = "/var/lib/taupe";
 /// Returns the requested folder, or the default.
 pub(crate) fn state_dir(dir: Option<&Path>) -> &Path {
     dir.unwrap_or(Path::new(DEFAULT_DIR))
+}
+
+/// Creates the folder of the saved state, `dir` or the default, unless it exists. Returns its path.
+///
+/// # Errors
+/// The system's error.
+pub fn create_state_dir(dir: Option<&Path>) -> io::Result<PathBuf> {
+    let dir = state_dir(dir);
+    create_folder(dir)?;
+    Ok(dir.to_owned())
 }
 
 /// Replaces a file in `dir` by rename, so that a reader never sees a part of it.
@@ -23,7 +33,7 @@ pub(crate) fn replace(
     let new = path.with_extension("new");
     let mut file = create_file(&new)?;
     write(&mut file)?;
-    file.sync_data()?;
+    file.sync_all()?;
     fs::rename(new, path)?;
     sync_folder(dir)
 }
@@ -47,9 +57,15 @@ pub(crate) fn remove(dir: &Path, path: &Path) -> io::Result<()> {
 
 fn create_folder(dir: &Path) -> io::Result<()> {
     let mut builder = fs::DirBuilder::new();
-    builder.recursive(true);
     folder_for_owner_only(&mut builder);
-    builder.create(dir)
+    match builder.create(dir) {
+        Err(error) if error.kind() == io::ErrorKind::NotFound => {
+            builder.recursive(true).create(dir)
+        }
+        // A confined process cannot ask whether it is a folder; if not, opening a file in it fails.
+        Err(error) if error.kind() == io::ErrorKind::AlreadyExists => Ok(()),
+        created => created,
+    }
 }
 
 fn create_file(path: &Path) -> io::Result<fs::File> {

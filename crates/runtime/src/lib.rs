@@ -18,6 +18,8 @@ pub mod driver;
 #[cfg(feature = "driver")]
 mod files;
 #[cfg(feature = "driver")]
+pub use files::create_state_dir;
+#[cfg(feature = "driver")]
 pub mod names;
 #[cfg(feature = "driver")]
 pub mod nested;

@@ -49,4 +49,6 @@ pub use create::create_sandbox;
 pub use network::{NetworkError, OpenedTun, TunNetwork, set_up_network};
 pub use obstacle::Obstacle;
 pub use process::{Child, Namespaces, PendingChild, PendingSandbox, SandboxError};
-pub use rendezvous::{JoinError, JoinRequest, Rendezvous, RendezvousError, user_folder};
+pub use rendezvous::{
+    JoinError, JoinListener, JoinRequest, Rendezvous, RendezvousError, user_folder,
+};

@@ -16,7 +16,7 @@ use rustix::net::{
     AddressFamily, SocketAddrUnix, SocketFlags, SocketType, accept_with, bind, connect, listen,
     socket_with,
 };
-use rustix::process::{PidfdFlags, geteuid, pidfd_open};
+use rustix::process::{PidfdFlags, Uid, geteuid, pidfd_open};
 
 use crate::message;
 use crate::process::Namespaces;
@@ -77,8 +77,17 @@ pub struct Rendezvous {
     folder: PathBuf,
     socket: PathBuf,
     listener: OwnedFd,
+    user: Uid,
     /// Dropping the descriptor releases the lock.
     _lock: File,
+}
+
+/// The socket at which processes ask to join.
+#[derive(Debug)]
+pub struct JoinListener {
+    socket: OwnedFd,
+    /// The user, whose processes may join.
+    user: Uid,
 }
 
 /// A process that asks to join.
@@ -129,6 +138,7 @@ impl Rendezvous {
             folder,
             socket,
             listener,
+            user: geteuid(),
             _lock: lock,
         })
     }
@@ -139,24 +149,29 @@ impl Rendezvous {
         &self.folder
     }
 
-    /// Returns a copy of the socket, for [`accept`](Self::accept).
+    /// Returns a copy of the socket.
     ///
     /// # Errors
     ///
     /// Returns an error if the process has no free descriptors.
-    pub fn listener(&self) -> io::Result<OwnedFd> {
-        self.listener.try_clone()
+    pub fn listener(&self) -> io::Result<JoinListener> {
+        Ok(JoinListener {
+            socket: self.listener.try_clone()?,
+            user: self.user,
+        })
     }
+}
 
+impl JoinListener {
     /// Waits for the next process that asks to join. Refuses processes of other users.
     ///
     /// # Errors
     ///
     /// Returns the system's error. A later call may succeed.
-    pub fn accept(listener: &OwnedFd) -> io::Result<JoinRequest> {
-        let connection = accept_with(listener, SocketFlags::CLOEXEC)?;
+    pub fn accept(&self) -> io::Result<JoinRequest> {
+        let connection = accept_with(&self.socket, SocketFlags::CLOEXEC)?;
         let peer = socket_peercred(&connection)?;
-        if peer.uid != geteuid() {
+        if peer.uid != self.user {
             return Err(io::ErrorKind::PermissionDenied.into());
         }
         // The peer waits for an answer, so its process ID has not been reused.

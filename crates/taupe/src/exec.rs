@@ -9,13 +9,14 @@ mod session;
 mod signals;
 
 use crate::arguments::{DeviceSettings, ExecOrder, SandboxOrder};
+use crate::confinement::Confinement;
 use crate::console::say;
 use crate::device::Device;
 use crate::endpoints;
 use crate::peer_notices;
 use crate::remarks::with_command;
 use crate::state_dir::StateDir;
-use rustix::process::{DumpableBehavior, set_dumpable_behavior};
+use crate::system::disable_core_files;
 use session::Session;
 use std::ffi::{OsStr, OsString};
 use std::fs;
@@ -27,7 +28,9 @@ use std::process::ExitCode;
 use std::sync::Arc;
 use taupe_adapter::Compatibility;
 use taupe_config::file::File;
-use taupe_engine::{Options, StartError, SystemResolver, TunSource, UapiSource, Underlay};
+use taupe_engine::{
+    Offloads, Options, StartError, SystemResolver, TunSource, UapiSource, Underlay,
+};
 use taupe_inspect::check::{self, Checked, Unreadable, check_without_apps};
 use taupe_inspect::conf::{self, Conf};
 use taupe_inspect::is_root;
@@ -123,20 +126,27 @@ fn begin<D: Device>(
         say(&format_args!("taupe: {remark}"));
     }
     // A core file would contain keys. If the system refuses, core files stay enabled.
-    let _ = set_dumpable_behavior(DumpableBehavior::NotDumpable);
+    disable_core_files();
     // Threads inherit the signal mask, so it is set before they start.
     let signals = signals::block().map_err(system("catch signals"))?;
     settings.logging.begin();
     let (listener, connection) = private_socket(&shared.folder().join(format!("{name}.device")))
         .map_err(system("make the device's socket"))?;
+    let state_dir = state_dir.path();
+    // Threads inherit the restriction, so it comes before they start.
+    let confinement = Confinement::of_threads(&file, state_dir.as_deref(), shared.folder());
     let options = Options {
         interface: name.to_owned(),
         tun: TunSource::Elsewhere { tun, watch },
         underlay: Underlay::Here,
         tap: None,
         uapi: UapiSource::Fd(listener),
-        offloads: settings.offloads,
-        state_dir: state_dir.path(),
+        // A confined process loads no program into the kernel.
+        offloads: Offloads {
+            flood_filter: false,
+            ..settings.offloads
+        },
+        state_dir,
         notices: Some(Box::new(|notice| {
             say(&format_args!("taupe: {}", peer_notices::text(&notice)))
         })),
@@ -148,6 +158,7 @@ fn begin<D: Device>(
     );
     configured.map_err(|error| refused(error, file.interface.listen_port))?;
     drop(file);
+    confinement.finish();
     let child = child.release()?;
     Session::new(name, shared, namespaces, child)
         .run(device, signals)

@@ -37,6 +37,7 @@ cfg_if::cfg_if! {
         mod arguments;
         mod background;
         mod capture;
+        mod confinement;
         mod daemon;
         mod device;
         mod device_log;

@@ -12,7 +12,7 @@ use std::path::PathBuf;
 use std::process::ExitCode;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use taupe_client::ResolveError;
-use taupe_config::file::{Compatibility, Endpoint, File, Table};
+use taupe_config::file::{Compatibility, Endpoint, File, Peer, Table};
 use taupe_inspect::check::{self, Checked, Unreadable, check};
 use taupe_inspect::conf::{self, Conf};
 use taupe_proxy::{AuthError, Credentials, DEFAULT_MTU, Options, Proxy, RunError, StartError};
@@ -101,7 +101,7 @@ fn run(order: &ProxyOrder) -> Result<(), ProxyCommandError> {
     };
     // SIGHUP ends the proxy too: it has no settings to reload, and the signal means that the
     // terminal was closed.
-    system::on_signal(request.clone(), request).map_err(ProxyCommandError::Signals)?;
+    system::on_signal_confined(request.clone(), request).map_err(ProxyCommandError::Signals)?;
     let Some(endpoints) = endpoints(&file, &end)? else {
         return Ok(());
     };
@@ -109,7 +109,7 @@ fn run(order: &ProxyOrder) -> Result<(), ProxyCommandError> {
     if let Some(warning) = warning {
         say(&format_args!("[!] {shown}: {warning}"));
     }
-    let options = options(order, &file, &endpoints, credentials, state_folder);
+    let options = options(order, &file, &endpoints, credentials, state_folder.clone());
     let proxy = Proxy::start(options)?;
     let stopper = proxy.stopper();
     if end.on_request(move || stopper.stop()) {
@@ -123,10 +123,17 @@ fn run(order: &ProxyOrder) -> Result<(), ProxyCommandError> {
             "[!] {shown}: {unused}: not used, because it has no effect for a proxy"
         ));
     }
+    let has_names = file.peers.iter().any(has_name);
+    system::confine_proxy(state_folder.as_deref(), has_names);
     system::notify_ready();
     proxy.run()?;
     system::notify_stopping();
     Ok(())
+}
+
+/// Checks whether an endpoint's name may be looked up again.
+fn has_name(peer: &Peer) -> bool {
+    matches!(peer.endpoint, Some(Endpoint::Name { .. }))
 }
 
 /// Request to end, which may come before there is a proxy to stop. A lock covers the request and what

@@ -5,7 +5,10 @@ use std::{
     io,
     net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr},
     os::fd::{AsFd, BorrowedFd, OwnedFd},
-    sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering},
+    sync::{
+        LazyLock,
+        atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering},
+    },
 };
 
 use rustix::{
@@ -43,6 +46,15 @@ pub struct Socket {
     pub(super) stopped: AtomicBool,
 }
 
+/// Reads the kernel's version, which a confined process cannot do later ([`Socket::bind`]).
+pub fn read_kernel_version() {
+    LazyLock::force(&HAS_CORRECT_GRO);
+}
+
+/// True if this kernel's `UDP_GRO` is correct.
+static HAS_CORRECT_GRO: LazyLock<bool> =
+    LazyLock::new(|| has_correct_gro(rustix::system::uname().release().to_bytes()));
+
 impl Socket {
     /// Binds `port`, or a free port if it is 0.
     ///
@@ -62,7 +74,7 @@ impl Socket {
     ) -> Result<Self, BindError> {
         let gso = options.gso && socket_option::get(fd.as_fd(), IntOption::Segment).is_ok();
         let gro = options.gro
-            && has_correct_gro(rustix::system::uname().release().to_bytes())
+            && *HAS_CORRECT_GRO
             && socket_option::set(fd.as_fd(), IntOption::Gro, 1).is_ok();
         let any = match family {
             Family::V4 => IpAddr::V4(Ipv4Addr::UNSPECIFIED),

@@ -87,7 +87,7 @@ impl<'a> Session<'a> {
         let listener = self.shared.listener()?;
         self.tell("joining", move |tell| {
             loop {
-                match Rendezvous::accept(&listener) {
+                match listener.accept() {
                     Ok(member) => tell(Event::JoinRequest(member)),
                     Err(error) => {
                         tracing::debug!(%error, "a process could not join");

@@ -4,14 +4,17 @@ mod unix;
 mod without_devices;
 
 pub(crate) use unix::{ADMINISTRATOR, CONF_FOLDER, DENIED, is_world_accessible, on_signal};
-pub(crate) use unix::{stdin, stdout};
+pub(crate) use unix::{on_signal as on_signal_confined, stdin, stdout};
 pub(crate) use without_devices::{
     StateFolderError, killed_tunnels, notify_ready, notify_stopping, sees_all_devices, tunnel_lines,
 };
 
 use rustix::process::{Resource, Rlimit, setrlimit};
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use taupe_config::file::File;
+
+/// Does nothing: on this system the process keeps its rights.
+pub(crate) fn confine_proxy(_: Option<&Path>, _: bool) {}
 
 /// Disables core files, which would contain keys.
 pub(crate) fn disable_core_files() {

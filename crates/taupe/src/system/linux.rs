@@ -5,6 +5,7 @@ mod unix;
 pub(crate) use unix::{ADMINISTRATOR, CONF_FOLDER, DENIED, is_world_accessible, on_signal};
 pub(crate) use unix::{stdin, stdout};
 
+pub(crate) use crate::confinement::confine_proxy;
 pub(crate) use crate::state_dir::PlaceError as StateFolderError;
 /// Only root sees the devices of the kernel.
 pub(crate) use taupe_inspect::is_root as sees_all_devices;
@@ -12,15 +13,35 @@ pub(crate) use taupe_inspect::is_root as sees_all_devices;
 use crate::state_dir::StateDir;
 use rustix::process::{DumpableBehavior, set_dumpable_behavior};
 use sd_notify::{NotifyState, notify};
+use std::io;
 use std::path::PathBuf;
+use std::sync::mpsc;
 use taupe_adapter::State;
 use taupe_config::file::File;
+use taupe_confine::{Rights, restrict_thread};
 use taupe_inspect::tunnel::{file_argument, open_maps};
 use taupe_transparent::programs::CaptureMode;
 
 /// Disables core files, which would contain keys. If the system refuses, they stay enabled.
 pub(crate) fn disable_core_files() {
     let _ = set_dumpable_behavior(DumpableBehavior::NotDumpable);
+}
+
+/// As [`on_signal`]. The thread that waits for signals opens nothing.
+pub(crate) fn on_signal_confined(
+    end: impl FnMut() + Send + 'static,
+    hangup: impl FnMut() + Send + 'static,
+) -> io::Result<()> {
+    let (restricted, wait) = mpsc::channel();
+    let begin = move || {
+        // The process reports the layers when it confines its other thread.
+        restrict_thread(&Rights::none());
+        let _ = restricted.send(());
+    };
+    unix::on_signal_after(begin, end, hangup)?;
+    // Once the list of calls holds, the thread could not restrict itself.
+    let _ = wait.recv();
+    Ok(())
 }
 
 /// Tells the service manager that the service can be used.

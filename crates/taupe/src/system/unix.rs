@@ -22,11 +22,21 @@ pub(crate) const CONF_FOLDER: &str = "/etc/wireguard";
 ///
 /// Fails if no file descriptor or thread is left.
 pub(crate) fn on_signal(
+    end: impl FnMut() + Send + 'static,
+    hangup: impl FnMut() + Send + 'static,
+) -> io::Result<()> {
+    on_signal_after(|| {}, end, hangup)
+}
+
+/// As [`on_signal`]. The thread that waits for signals calls `begin` first.
+pub(crate) fn on_signal_after(
+    begin: impl FnOnce() + Send + 'static,
     mut end: impl FnMut() + Send + 'static,
     mut hangup: impl FnMut() + Send + 'static,
 ) -> io::Result<()> {
     let mut signals = Signals::new([SIGTERM, SIGINT, SIGHUP])?;
     let listen = move || {
+        begin();
         for signal in signals.forever() {
             match signal {
                 SIGHUP => hangup(),

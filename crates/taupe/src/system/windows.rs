@@ -9,9 +9,14 @@ pub(crate) use without_devices::{
 use std::fs::File;
 use std::io;
 use std::os::windows::io::AsHandle;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::{Mutex, PoisonError};
 use taupe_config::file;
+
+pub(crate) use self::on_signal as on_signal_confined;
+
+/// Does nothing: on this system the process keeps its rights.
+pub(crate) fn confine_proxy(_: Option<&Path>, _: bool) {}
 
 /// Does nothing: the system writes no core files.
 pub(crate) fn disable_core_files() {}

@@ -166,7 +166,7 @@ fn as_user<'a>(words: &[&'a str]) -> Vec<&'a str> {
     let user = [
         "setpriv", "--reuid", "4711", "--regid", "4712", "--clear-groups",
         "env", "--default-signal", "--chdir=/", "-i", "PATH=/usr/bin:/bin:/usr/sbin:/sbin", "HOME=/run/exec/home",
-        "XDG_RUNTIME_DIR=/run/exec/session", "LC_ALL=C",
+        "XDG_RUNTIME_DIR=/run/exec/session", "LC_ALL=C", "TAUPE_CONFINE=kill",
         "DBUS_SESSION_BUS_ADDRESS=unix:path=/run/exec/session/bus,guid=1",
     ];
     [&user[..], words].concat()
