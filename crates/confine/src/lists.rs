@@ -20,7 +20,11 @@ macro_rules! call {
     ($name:ident, $alternatives:expr) => {
         AllowedCall {
             name: stringify!($name),
+            // Other processors have other calls, and no list.
+            #[cfg(target_pointer_width = "64")]
             number: libc::$name,
+            #[cfg(target_pointer_width = "32")]
+            number: -1,
             alternatives: $alternatives,
         }
     };
@@ -207,9 +211,9 @@ mod tests {
     #[test]
     fn a_list_is_short_and_has_no_call_twice() {
         for list in ALL {
-            let numbers: BTreeSet<_> = list.calls().map(|call| call.number).collect();
+            let names: BTreeSet<_> = list.calls().map(|call| call.name).collect();
             let count = list.calls().count();
-            assert_eq!(numbers.len(), count, "{}", list.process);
+            assert_eq!(names.len(), count, "{}", list.process);
             assert!(count <= MOST, "{}: {count}", list.process);
         }
     }
