@@ -70,6 +70,7 @@ const THREADS: &[AllowedCall] = &[
     call!(SYS_gettid),
     call!(SYS_prctl, &[&[Condition::equals(0, libc::PR_SET_NAME)]]),
     call!(SYS_restart_syscall),
+    #[cfg(not(target_env = "musl"))]
     call!(SYS_rseq),
     // After a crash, the standard library's handler restores the signal's default, which ends the process.
     call!(SYS_rt_sigaction),
@@ -109,6 +110,7 @@ const FILES: &[AllowedCall] = &[
     call!(SYS_fsync),
     call!(SYS_lseek),
     call!(SYS_newfstatat),
+    #[cfg(not(all(target_arch = "x86_64", target_env = "musl")))]
     call!(SYS_openat),
 ];
 
