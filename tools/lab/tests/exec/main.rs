@@ -54,6 +54,7 @@ fn main() {
         SystemTest::new("resolv_conf_is_replaced", resolvers::replaced),
         SystemTest::new("resolv_conf_of_a_link_is_replaced", resolvers::linked),
         SystemTest::new("file_without_dns", resolvers::no_dns),
+        SystemTest::new("endpoint_name_is_looked_up_again", resolvers::endpoint_name),
         SystemTest::new("hybrid_peer", hybrid::require),
         SystemTest::new("preferred_peer_is_remembered", hybrid::prefer),
         SystemTest::new("without_a_state_folder", hybrid::without_state_folder),

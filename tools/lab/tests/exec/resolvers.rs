@@ -1,6 +1,6 @@
 //! A command uses the tunnel's resolv.conf, whatever the system's is.
 
-use crate::{BEYOND, NAME, PROGRAM, World};
+use crate::{BEYOND, NAME, PROGRAM, World, as_user};
 use std::fs;
 use std::os::unix::fs::symlink;
 use std::time::Duration;
@@ -108,6 +108,34 @@ pub(crate) fn replaced() -> Result<()> {
     let outside = fs::read_to_string(FILE).map_err(Error::io(FILE))?;
     ensure!(outside == OUTSIDE, "{outside}");
     Ok(())
+}
+
+/// The device's process, which is confined by then, looks the name of a silent peer up again, in a file
+/// that has replaced the first.
+pub(crate) fn endpoint_name() -> Result<()> {
+    const HOSTS: &str = "/etc/hosts";
+    let world = World::new()?;
+    let put = |address: &str| {
+        let text = format!("127.0.0.1 localhost\n{address} peer.test\n");
+        fs::write("/etc/new", text).map_err(Error::io("/etc/new"))?;
+        fs::rename("/etc/new", HOSTS).map_err(Error::io(HOSTS))
+    };
+    put("192.0.2.99")?;
+    let path = world.file("named", "", "0.0.0.0/0, ::/0")?;
+    let text = fs::read_to_string(&path).map_err(Error::io(&*path))?;
+    let named = text.replace("Endpoint = 192.0.2.2:", "Endpoint = peer.test:");
+    ensure!(named != text, "{text}");
+    fs::write(&path, named).map_err(Error::io(&*path))?;
+    let script = format!(
+        "echo begun; until ping -n -c 1 -W 1 {BEYOND} >/dev/null; do :; done; echo answered"
+    );
+    let words = [PROGRAM, "exec", &path, "--", "bash", "-c", &script];
+    let command = world.near.spawn(&as_user(&words))?;
+    wait_until("begun", PATIENCE, || Ok(command.output().contains("begun")))?;
+    put("192.0.2.2")?;
+    wait_until("answered", PATIENCE, || {
+        Ok(command.output().contains("answered"))
+    })
 }
 
 /// The same if the file was a symbolic link to elsewhere before the command.
