@@ -15,7 +15,7 @@ use taupe_config::file::{Endpoint, File};
 use taupe_os_bsd::System;
 use taupe_os_bsd::interface::{self, InterfaceName, IoctlRequest};
 use taupe_os_bsd::ioctl;
-
+use taupe_os_bsd::layout::IFF_UP;
 use taupe_os_bsd::routing::{Listing, RouteChange, RoutingSocket, encode, read_listing};
 use taupe_packet::ip::Family;
 
@@ -28,9 +28,6 @@ use crate::machine::{Machine, Report, SnapshotRequest, StepError};
 use crate::route::TunnelRoute;
 use crate::snapshot::{Fibs, NetworkService, Snapshot};
 use crate::tunnel::Tunnel;
-
-/// Flag of an interface that is administratively up (`IFF_UP` in `net/if.h` of both systems).
-const UP: u32 = 0x1;
 
 /// The folder of configuration sockets.
 const SOCKETS: &str = "/var/run/wireguard";
@@ -425,7 +422,7 @@ impl Machine for Bsd<'_> {
         let name = name_of(device)?;
         let answer = request(Family::V4, interface::get_flags(System::HERE, &name))?;
         let flags = interface::flags(System::HERE, &answer).ok_or(StepError::NoInterface)?;
-        let set = interface::set_flags(System::HERE, &name, flags | UP);
+        let set = interface::set_flags(System::HERE, &name, flags | IFF_UP);
         request(Family::V4, set).map(drop)
     }
 

@@ -8,6 +8,7 @@ use std::net::IpAddr;
 use ipnet::IpNet;
 use taupe_config::file::{Dialect, File, parse};
 use taupe_os_bsd::System;
+use taupe_os_bsd::layout::{RTF_STATIC, RTF_UP};
 use taupe_os_bsd::routing::{Interface, InterfaceAddress, NextHop, Route, RouteEntry};
 use taupe_os_bsd::socket_address::ZonedAddress;
 use taupe_uapi::network_set::host;
@@ -212,9 +213,14 @@ fn destination_word(word: &str, is_v6: bool) -> (IpNet, Option<String>) {
 
 /// Returns a route that another program has added.
 pub(crate) fn foreign(destination: &str, next_hop: NextHop, interface: u16) -> RouteEntry {
+    added(net(destination), next_hop, interface)
+}
+
+/// Returns the entry of a route that a program has added.
+pub(crate) fn added(destination: IpNet, next_hop: NextHop, interface: u16) -> RouteEntry {
     RouteEntry {
         route: Route {
-            destination: net(destination),
+            destination,
             zone: 0,
             next_hop,
             scope: None,
@@ -222,7 +228,7 @@ pub(crate) fn foreign(destination: &str, next_hop: NextHop, interface: u16) -> R
         interface,
         source: None,
         mtu: None,
-        flags: 0x801,
+        flags: RTF_UP | RTF_STATIC,
     }
 }
 

@@ -6,6 +6,7 @@ use std::net::IpAddr;
 use ipnet::IpNet;
 use serde::{Deserialize, Serialize};
 use taupe_os_bsd::System;
+use taupe_os_bsd::layout::RTF_WASCLONED;
 use taupe_os_bsd::routing::{DecodeError, Interface, InterfaceAddress, NextHop, RouteEntry, Table};
 use taupe_uapi::network_set::{LINK_LOCAL, NetworkSet, host};
 
@@ -58,9 +59,6 @@ pub struct NetworkService {
     /// The search domains.
     pub search: Vec<String>,
 }
-
-/// A route that macOS has cloned for one destination (`RTF_WASCLONED` in xnu's `bsd/net/route.h`).
-const WAS_CLONED: u32 = 0x0002_0000;
 
 impl Snapshot {
     /// Returns the snapshot of a system without interfaces and routes.
@@ -143,7 +141,7 @@ impl Snapshot {
     /// Returns true if packets without a bound interface use the route, and if it is no copy that
     /// macOS has made for one destination, such as an entry of the ARP cache.
     pub(crate) fn is_usual(&self, entry: &RouteEntry) -> bool {
-        let is_cloned = self.system == System::MacOs && entry.flags & WAS_CLONED != 0;
+        let is_cloned = self.system == System::MacOs && entry.flags & RTF_WASCLONED != 0;
         entry.is_up() && entry.route.scope.is_none() && !is_cloned
     }
 }

@@ -144,9 +144,10 @@ macro_rules! ioctl {
 }
 use ioctl;
 
-/// Sockets that are open, and the kinds that are opened later.
+/// Sockets that are open; the kinds that are opened later, and their options, besides those of the
+/// device's and the resolver's sockets, which every process has.
 macro_rules! sockets {
-    ($kinds:expr, $options:expr) => {
+    ([$($kind:expr),*], [$($option:expr),* $(,)?]) => {
         &[
             call!(SYS_accept4),
             call!(SYS_bind),
@@ -159,9 +160,32 @@ macro_rules! sockets {
             call!(SYS_sendmmsg),
             call!(SYS_sendmsg),
             call!(SYS_sendto),
-            call!(SYS_setsockopt, $options),
+            call!(
+                SYS_setsockopt,
+                &[
+                    &ERRORS_V4,
+                    &ERRORS_V6,
+                    &MARK,
+                    &ONLY_V6,
+                    &RECEIVE_TIMEOUT,
+                    $(&$option),*
+                ]
+            ),
             call!(SYS_shutdown),
-            call!(SYS_socket, $kinds),
+            call!(
+                SYS_socket,
+                &[
+                    &UDP_V4,
+                    &UDP_V6,
+                    &DATAGRAM_V4,
+                    &DATAGRAM_V6,
+                    &STREAM_V4,
+                    &STREAM_V6,
+                    &LOCAL,
+                    &ROUTING,
+                    $(&$kind),*
+                ]
+            ),
         ]
     };
 }

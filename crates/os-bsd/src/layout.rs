@@ -19,6 +19,18 @@ pub(crate) use self::{
 
 use crate::System;
 
+/// The flag of an interface that is administratively up.
+pub const IFF_UP: u32 = constants::IFF_UP;
+
+/// The flag of a route that is in use.
+pub const RTF_UP: u32 = constants::RTF_UP;
+
+/// The flag of a route that a program or an administrator has added.
+pub const RTF_STATIC: u32 = constants::RTF_STATIC;
+
+/// The flag of a route that macOS has made of another one, for one destination.
+pub const RTF_WASCLONED: u32 = constants::RTF_WASCLONED;
+
 /// A statement about a system's C headers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Assertion {

@@ -11,9 +11,11 @@ use std::net::IpAddr;
 
 use ipnet::IpNet;
 use taupe_os_bsd::System;
-use taupe_os_bsd::routing::{Interface, InterfaceAddress, NextHop, Route, RouteEntry};
+use taupe_os_bsd::layout::{RTF_STATIC, RTF_WASCLONED};
+use taupe_os_bsd::routing::{Interface, InterfaceAddress, NextHop, RouteEntry};
 use taupe_uapi::network_set::host;
 
+use crate::fixtures::added;
 use crate::route::TunnelRoute;
 use crate::snapshot::{NetworkService, Snapshot};
 
@@ -100,23 +102,13 @@ impl World {
         let is_same = |it: &RouteEntry| {
             it.route.destination == destination
                 && it.route.scope.is_none()
-                && it.flags & CLONED == 0
+                && it.flags & RTF_WASCLONED == 0
         };
         if self.table(fib).iter().any(is_same) {
             return Err(EEXIST);
         }
-        self.table(fib).push(RouteEntry {
-            route: Route {
-                destination,
-                zone: 0,
-                next_hop,
-                scope: None,
-            },
-            interface,
-            source: None,
-            mtu: None,
-            flags: 0x801,
-        });
+        self.table(fib)
+            .push(added(destination, next_hop, interface));
         Ok(())
     }
 
@@ -132,7 +124,7 @@ impl World {
         self.snapshot.routes.retain(|it| {
             it.route.destination != destination
                 || it.route.scope.is_some()
-                || it.flags & CLONED != 0
+                || it.flags & RTF_WASCLONED != 0
         });
         match self.snapshot.routes.len() < before {
             true => Ok(()),
@@ -216,24 +208,22 @@ impl World {
             && self.snapshot.system == System::FreeBsd
         {
             let routes = &mut self.snapshot.routes;
-            routes.retain(|it| it.route.destination != network || it.flags & STATIC == 0);
+            routes.retain(|it| it.route.destination != network || it.flags & RTF_STATIC == 0);
             let _ = self.add_route(None, network, next_hop);
         }
         let mut routes = self.snapshot.routes.iter_mut();
         if let Some(own) = routes.find(|it| {
             it.route.destination == network && it.interface == index && it.route.scope.is_none()
         }) {
-            own.flags &= !STATIC;
+            own.flags &= !RTF_STATIC;
         }
     }
 }
 
-const STATIC: u32 = 0x800;
 pub(super) const ESRCH: i32 = 3;
 const ENXIO: i32 = 6;
 const EEXIST: i32 = 17;
 const ENETUNREACH: i32 = 51;
-const CLONED: u32 = 0x2_0000;
 
 pub(super) fn service(name: &str, servers: &[&str]) -> NetworkService {
     NetworkService {

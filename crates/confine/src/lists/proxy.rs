@@ -26,27 +26,12 @@ pub const PROXY: CallList = CallList {
 const NOTIFY: [Condition; 3] = kind(libc::AF_UNIX, libc::SOCK_DGRAM, 0);
 
 const SOCKETS: &[AllowedCall] = sockets!(
-    &[
-        &UDP_V4,
-        &UDP_V6,
-        &DATAGRAM_V4,
-        &DATAGRAM_V6,
-        &STREAM_V4,
-        &STREAM_V6,
-        &LOCAL,
-        &NOTIFY,
-        &ROUTING,
-    ],
-    &[
-        &option(libc::SOL_SOCKET, libc::SO_KEEPALIVE),
-        &option(libc::SOL_SOCKET, libc::SO_LINGER),
-        &option(libc::IPPROTO_TCP, libc::TCP_KEEPIDLE),
-        &option(libc::IPPROTO_TCP, libc::TCP_NODELAY),
-        &ERRORS_V4,
-        &ERRORS_V6,
-        &MARK,
-        &ONLY_V6,
-        &RECEIVE_TIMEOUT,
+    [NOTIFY],
+    [
+        option(libc::SOL_SOCKET, libc::SO_KEEPALIVE),
+        option(libc::SOL_SOCKET, libc::SO_LINGER),
+        option(libc::IPPROTO_TCP, libc::TCP_KEEPIDLE),
+        option(libc::IPPROTO_TCP, libc::TCP_NODELAY),
     ]
 );
 

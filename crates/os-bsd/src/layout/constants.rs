@@ -124,6 +124,7 @@ constants! {
 constants! {
     /// Constants that only macOS has.
     MACOS_ONLY {
+        RTF_WASCLONED = 0x0002_0000;
         RTF_IFSCOPE = 0x0100_0000;
 
         CTLIOCGINFO = request(IN | OUT, b'N', 3, CONTROL_INFO.size);
