@@ -9,8 +9,8 @@
 //!
 //! No secret decides on a branch or an address. Lengths and counters do, which are sent in the
 //! clear, and so does the verdict on a tag, which an attacker may know. Key, key stream and
-//! Poly1305's state are overwritten in memory. Registers are not cleared, nor are values that
-//! the compiler spills to the stack.
+//! Poly1305's state are overwritten in memory, and so is the stack to which the compiler spills
+//! vectors of the key, after a batch. Registers are not cleared.
 #![allow(
     unsafe_code,
     reason = "vector instructions: loads, stores, and calls after detection"
@@ -30,6 +30,7 @@ use self::{
 use crate::key::{Words, nonce};
 use crate::packet::{MAX_TEXT_LEN, Packet, TAG_LEN, erase_beyond, split_tag};
 use crate::poly1305::{Poly1305, conclude};
+use crate::stack::erase_dead_stack;
 use core::{arch::x86_64::*, mem};
 use std::is_x86_feature_detected;
 
@@ -38,6 +39,9 @@ const BLOCK_LEN: usize = 2 * LEN;
 
 /// The longest text whose blocks go side by side, in bytes.
 const SHORT: usize = 5 * BLOCK_LEN;
+
+/// Stack that a batch uses, at most, in bytes.
+const RUN_STACK: usize = 4 << 10;
 
 /// Packets of one block of text that go together.
 const TOGETHER: usize = 4;
@@ -66,6 +70,7 @@ impl Avx2Key {
     pub fn seal(&self, packets: &mut [Packet<'_>]) {
         // SAFETY: there is no key without the instructions.
         unsafe { run::<false>(self.words(), packets, &mut []) };
+        erase(packets);
     }
 
     /// Decrypts every packet in place; `authentic[i]` tells whether packet `i` verified.
@@ -78,10 +83,19 @@ impl Avx2Key {
         let count = packets.len().min(authentic.len());
         // SAFETY: as above.
         unsafe { run::<true>(self.words(), &mut packets[..count], authentic) };
+        erase(packets);
     }
 
     fn words(&self) -> &[u32; 8] {
         &self.0.0
+    }
+}
+
+/// Erases the words of the key that the compiler has spilled for want of registers. A short packet
+/// by itself needs fewer.
+fn erase(packets: &[Packet<'_>]) {
+    if !matches!(packets, [packet] if packet.data.len() <= SHORT + TAG_LEN) {
+        erase_dead_stack::<RUN_STACK>();
     }
 }
 

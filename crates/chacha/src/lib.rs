@@ -34,6 +34,7 @@ mod packet;
 mod poly1305;
 #[cfg(all(test, any(target_arch = "x86_64", target_arch = "aarch64")))]
 mod reference;
+mod stack;
 mod unsupported;
 
 #[cfg(target_arch = "x86_64")]
@@ -43,6 +44,7 @@ pub use avx512::Avx512Key;
 #[cfg(target_arch = "aarch64")]
 pub use neon::NeonKey;
 pub use packet::{Packet, TAG_LEN};
+pub use stack::erase_dead_stack;
 #[cfg(not(target_arch = "aarch64"))]
 pub use unsupported::NoNeonKey as NeonKey;
 #[cfg(not(target_arch = "x86_64"))]

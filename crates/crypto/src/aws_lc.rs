@@ -2,7 +2,8 @@
 //!
 //! AWS-LC keeps key objects on its own heap and clears every block when it is
 //! freed (`OPENSSL_free`), so keys are zeroised with the object that holds
-//! them. Not cleared: registers and stack of a running cipher.
+//! them. Its ciphers do not clear their stack, where they leave keys: it is erased after each batch
+//! here, and after a handshake by the caller. Registers are not cleared.
 
 mod dh;
 #[cfg(target_arch = "x86_64")]
@@ -31,9 +32,13 @@ pub(crate) use kem::AwsLcMlKem;
 use crate::{
     Aead, AeadKey, NotAuthentic, Packet, Secret,
     aead::{nonce, open_each, split_tag},
+    erase_dead_stack,
 };
 use aws_lc_rs::aead::{Aad, CHACHA20_POLY1305, LessSafeKey, Nonce, UnboundKey};
 use taupe_chacha::{Avx2Key, Avx512Key, Grouping};
+
+/// Stack that a call of AWS-LC's ciphers uses, at most, in bytes.
+const CIPHER_STACK: usize = 2 << 10;
 
 /// The backend.
 pub(crate) struct AwsLc {
@@ -149,12 +154,14 @@ impl AeadKey for Key {
         for packet in packets {
             self.seal(nonce(packet.counter), &[], packet.data);
         }
+        erase_dead_stack::<CIPHER_STACK>();
     }
 
     fn open(&self, packets: &mut [Packet<'_>], authentic: &mut [bool]) {
         open_each(packets, authentic, |packet| {
             self.open(nonce(packet.counter), &[], packet.data).is_ok()
         });
+        erase_dead_stack::<CIPHER_STACK>();
     }
 }
 

@@ -68,4 +68,5 @@ pub use provider::{AWS_LC, AWS_LC_SINGLE};
 #[cfg(all(feature = "aws-lc", feature = "testing"))]
 pub use provider::{AWS_LC_AVX2, AWS_LC_GROUPED};
 pub use provider::{Provider, default_provider, provider_without_avx512};
-pub use secret::{Secret, SharedSecret};
+pub use secret::{HANDSHAKE_STACK, Secret, SharedSecret};
+pub use taupe_chacha::erase_dead_stack;

@@ -6,9 +6,13 @@
 use crate::{
     Aead, AeadKey, Dh, NotAuthentic, Packet, Secret, SharedSecret,
     aead::{nonce, open_each, rust_crypto},
+    erase_dead_stack,
 };
 use chacha20poly1305::{ChaCha20Poly1305, KeyInit};
 use x25519_dalek::{PublicKey, StaticSecret};
+
+/// Stack that a call of the ciphers uses, at most, in bytes.
+const CIPHER_STACK: usize = 4 << 10;
 
 /// The backend.
 pub(crate) struct Portable;
@@ -43,6 +47,7 @@ impl AeadKey for Key {
             let nonce = nonce(packet.counter);
             rust_crypto::seal(&self.0, (&nonce).into(), &[], packet.data);
         }
+        erase_dead_stack::<CIPHER_STACK>();
     }
 
     fn open(&self, packets: &mut [Packet<'_>], authentic: &mut [bool]) {
@@ -50,6 +55,7 @@ impl AeadKey for Key {
             let nonce = nonce(packet.counter);
             rust_crypto::open(&self.0, (&nonce).into(), &[], packet.data).is_ok()
         });
+        erase_dead_stack::<CIPHER_STACK>();
     }
 }
 

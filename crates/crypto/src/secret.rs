@@ -21,6 +21,10 @@ use zeroize::{Zeroize, ZeroizeOnDrop};
 #[derive(Clone, Zeroize, ZeroizeOnDrop)]
 pub struct Secret<const N: usize>([u8; N]);
 
+/// Stack that a handshake or a change of the configuration uses, at most, in bytes: see
+/// [`erase_dead_stack`](crate::erase_dead_stack). A scan found secrets up to 23 KiB below the caller.
+pub const HANDSHAKE_STACK: usize = 32 << 10;
+
 /// The result of a DH or a KEM, shared by two parties.
 pub type SharedSecret = Secret<32>;
 

@@ -31,9 +31,9 @@ impl fmt::Debug for PublicKey {
     }
 }
 
-/// A Curve25519 private key, clamped (RFC 7748 §5), zeroised on drop.
-#[derive(Clone, Zeroize, ZeroizeOnDrop)]
-pub struct PrivateKey([u8; KEY_LEN]);
+/// A Curve25519 private key, clamped (RFC 7748 §5), zeroised on drop. A move of it leaves no copy.
+#[derive(Clone)]
+pub struct PrivateKey(Box<Secret<KEY_LEN>>);
 
 impl PrivateKey {
     /// Clamps `bytes`, as the kernel does, so that reading the key back returns the value in use.
@@ -43,7 +43,7 @@ impl PrivateKey {
         let absent = bool::from(bytes.ct_eq(&[0; KEY_LEN]));
         bytes[0] &= 248;
         bytes[31] = (bytes[31] & 127) | 64;
-        let key = Self(bytes);
+        let key = Self(boxed(&bytes));
         bytes.zeroize();
         (!absent).then_some(key)
     }
@@ -51,57 +51,84 @@ impl PrivateKey {
     /// Returns the key bytes. Never log them.
     #[must_use]
     pub fn expose(&self) -> &[u8; KEY_LEN] {
-        &self.0
+        self.0.expose()
     }
 }
 
 impl PartialEq for PrivateKey {
     fn eq(&self, other: &Self) -> bool {
-        self.0.ct_eq(&other.0).into()
+        self.0 == other.0
     }
 }
 
 impl Eq for PrivateKey {}
 
+impl Zeroize for PrivateKey {
+    fn zeroize(&mut self) {
+        Secret::zeroize(&mut self.0);
+    }
+}
+
+impl ZeroizeOnDrop for PrivateKey {}
+
+/// Copies a secret to a place of its own.
+fn boxed<const N: usize>(bytes: &[u8; N]) -> Box<Secret<N>> {
+    let mut secret = Box::new(Secret::zeroed());
+    secret.expose_mut().copy_from_slice(bytes);
+    secret
+}
+
 /// The symmetric key mixed into a peer's handshake (whitepaper §5.2), zeroised on drop. All zeros
-/// mean "no key", in the UAPI and in the handshake.
-#[derive(Clone, Zeroize, ZeroizeOnDrop)]
-pub struct PresharedKey([u8; KEY_LEN]);
+/// mean "no key", in the UAPI and in the handshake. A move of it leaves no copy.
+#[derive(Clone)]
+pub struct PresharedKey(Option<Box<Secret<KEY_LEN>>>);
 
 impl PresharedKey {
     /// No preshared key.
-    pub const NONE: Self = Self([0; KEY_LEN]);
+    pub const NONE: Self = Self(None);
 
     /// Wraps `bytes`.
     #[must_use]
-    pub fn new(bytes: [u8; KEY_LEN]) -> Self {
-        Self(bytes)
+    pub fn new(mut bytes: [u8; KEY_LEN]) -> Self {
+        let absent = bool::from(bytes.ct_eq(&[0; KEY_LEN]));
+        let key = (!absent).then(|| boxed(&bytes));
+        bytes.zeroize();
+        Self(key)
     }
 
     /// Returns the key bytes. Never log them.
     #[must_use]
     pub fn expose(&self) -> &[u8; KEY_LEN] {
-        &self.0
+        self.0.as_ref().map_or(&[0; KEY_LEN], |key| key.expose())
     }
 
     /// Checks whether a key is set.
     #[must_use]
     pub fn is_set(&self) -> bool {
-        !bool::from(self.0.ct_eq(&[0; KEY_LEN]))
+        self.0.is_some()
     }
 }
 
 impl PartialEq for PresharedKey {
     fn eq(&self, other: &Self) -> bool {
-        self.0.ct_eq(&other.0).into()
+        self.expose().ct_eq(other.expose()).into()
     }
 }
 
 impl Eq for PresharedKey {}
 
-/// The seed of a device's ML-KEM key pairs: d ‖ z of FIPS 203 §7.1, zeroised on drop.
+impl Zeroize for PresharedKey {
+    fn zeroize(&mut self) {
+        self.0 = None;
+    }
+}
+
+impl ZeroizeOnDrop for PresharedKey {}
+
+/// The seed of a device's ML-KEM key pairs: d ‖ z of FIPS 203 §7.1, zeroised on drop. A move of it
+/// leaves no copy.
 #[derive(Clone, PartialEq, Eq)]
-pub struct PqPrivateKey(Secret<{ Self::LEN }>);
+pub struct PqPrivateKey(Box<Secret<{ Self::LEN }>>);
 
 impl PqPrivateKey {
     /// Length in bytes.
@@ -110,7 +137,7 @@ impl PqPrivateKey {
     /// Wraps `seed`. `None` for all zeros, which mean "no key" in the UAPI.
     #[must_use]
     pub fn new(seed: Secret<{ Self::LEN }>) -> Option<Self> {
-        (seed != Secret::zeroed()).then_some(Self(seed))
+        (seed != Secret::zeroed()).then(|| Self(boxed(seed.expose())))
     }
 
     /// Returns the seed. Never log it.

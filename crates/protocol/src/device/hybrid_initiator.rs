@@ -97,7 +97,7 @@ impl Device {
                         Some(keys.map_err(forged)?)
                     }
                     (PartAOutcome::NeedsPartB(awaiting), _) => {
-                        initiation.store(sender, ResponsePart::A(awaiting));
+                        initiation.store(sender, ResponsePart::A(Box::new(awaiting)));
                         None
                     }
                 }

@@ -19,8 +19,8 @@ pub(crate) struct HybridInitiation {
 
 /// The one part of a response that has arrived.
 pub(crate) enum ResponsePart {
-    /// The first part, verified.
-    A(AwaitingPartB),
+    /// The first part, verified. Growth of the list would leave copies of its secrets.
+    A(Box<AwaitingPartB>),
     /// The second part, which cannot be opened before the first.
     B(Vec<u8>),
 }
