@@ -20,6 +20,7 @@ pub use message::message;
 pub use parts::parts;
 pub use seeds::seeds;
 pub use taupe::c::c_surface;
+pub use taupe_broker::fuzzing::broker;
 pub use taupe_config::fuzzing::file;
 pub use taupe_nat::fuzzing::translate;
 pub use taupe_packet::fuzzing::split_merge;
@@ -30,7 +31,7 @@ pub use transport::transport;
 pub type Target = (&'static str, fn(&[u8]));
 
 /// All targets.
-pub const TARGETS: [Target; 12] = [
+pub const TARGETS: [Target; 13] = [
     ("message", message),
     ("handshake", handshake),
     ("transport", transport),
@@ -43,6 +44,7 @@ pub const TARGETS: [Target; 12] = [
     ("parts", parts),
     ("c_surface", c_surface),
     ("frames", frames),
+    ("broker", broker),
 ];
 
 /// Parses `data` as an inner packet, with every parser. Addresses and length that the protocol

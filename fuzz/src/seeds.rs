@@ -24,6 +24,7 @@ pub fn seeds(target: &str) -> Vec<Vec<u8>> {
         "parts" => crate::parts::seeds(),
         "c_surface" => c_surface(),
         "frames" => crate::frames::seeds(),
+        "broker" => taupe_broker::fuzzing::broker_seeds(),
         _ => Vec::new(),
     }
 }

@@ -83,6 +83,11 @@ fn frames() {
     replay(TARGETS[11]);
 }
 
+#[test]
+fn broker() {
+    replay(TARGETS[12]);
+}
+
 /// A substitute for a fuzzer: the seeds with changed bytes, the same in each run.
 #[test]
 fn frames_at_random() {
@@ -126,6 +131,7 @@ fn there_is_a_test_for_every_target() {
         "parts",
         "c_surface",
         "frames",
+        "broker",
     ];
     assert_eq!(names, tested);
 }

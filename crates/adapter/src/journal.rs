@@ -192,6 +192,8 @@ impl Journal {
 
     /// Removes the journal, after everything was undone.
     pub(crate) fn remove(self) -> Result<(), JournalError> {
+        // A killed process may have left a draft.
+        let _ = fs::remove_file(draft::path(&self.path));
         fs::remove_file(&self.path).map_err(failed("remove", &self.path))
     }
 

@@ -8,12 +8,14 @@ mod valid_mark;
 mod verify;
 mod wg_quick;
 
+use std::fs;
 use std::net::SocketAddr;
 use std::path::Path;
 use std::time::{Duration, Instant};
 
 use ipnet::IpNet;
 use rustix::io::Errno;
+use rustix::thread::{CapabilitySet, capabilities};
 use taupe_client::SetRequest;
 use taupe_config::file::{Compatibility, File, Table};
 use taupe_os_linux::netlink::{Address, Link, Netlink, NetlinkError, Route, RouteKind};
@@ -119,8 +121,12 @@ impl<'a> Linux<'a> {
         let port = request.listen_port;
         let applied = taupe_client::apply(self.interface, request);
         applied.map_err(|error| match port {
+            // The device reports every failure to bind its port as this error.
             Some(port) if error.errno() == Errno::ADDRINUSE.raw_os_error() => {
-                StepError::PortTaken(port)
+                match may_bind(port) {
+                    true => StepError::PortTaken(port),
+                    false => StepError::PortPrivileged(port),
+                }
             }
             _ => error.into(),
         })
@@ -281,8 +287,12 @@ impl Machine for Linux<'_> {
                 hook::run(hook, self.interface)?;
             }
             Change::Device => {
+                let before = Socket::of(self.interface);
                 let started = self.devices.start(self.interface);
                 self.not_started = started.is_err();
+                if self.not_started {
+                    self.remove_socket_made_since(before);
+                }
                 started.map_err(StepError::Device)?;
             }
             Change::Configure => {
@@ -502,4 +512,14 @@ fn gone(result: Result<(), NetlinkError>, means: &[Errno]) -> Result<(), Netlink
         Err(error) if is_gone(&error) => Ok(()),
         other => other,
     }
+}
+
+/// Returns true if this process has the right to bind the port (`ip(7)`, `ip_unprivileged_port_start`).
+/// The device has the same rights.
+fn may_bind(port: u16) -> bool {
+    let start = fs::read_to_string("/proc/sys/net/ipv4/ip_unprivileged_port_start").ok();
+    let start = start.and_then(|text| text.trim().parse().ok());
+    let capabilities = capabilities(None).map(|found| found.effective);
+    port >= start.unwrap_or(1024)
+        || capabilities.is_ok_and(|found| found.contains(CapabilitySet::NET_BIND_SERVICE))
 }

@@ -202,6 +202,12 @@ pub enum StepError {
          write another ListenPort"
     )]
     PortTaken(u16),
+    /// The device may not use a port below 1024.
+    #[error(
+        "UDP port {0} needs CAP_NET_BIND_SERVICE, which this process lacks; grant it, or write a \
+         ListenPort from 1024 on"
+    )]
+    PortPrivileged(u16),
     /// The device did not start.
     #[error("{0}")]
     Device(String),

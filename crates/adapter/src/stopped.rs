@@ -8,18 +8,22 @@ use std::path::Path;
 
 use rustix::net::sockopt::socket_peercred;
 use rustix::process::{Pid, Signal, kill_process};
+use taupe_os_linux::packet_process::broker_of;
 
-/// Continues the process that listens at a socket if it is stopped (SIGSTOP), because a stopped
-/// process cannot end. `connection` is the result of connecting to the socket; it is an error if
+/// Continues the process that listens at a socket and its broker if they are stopped (SIGSTOP), because
+/// a stopped process cannot end. `connection` is the result of connecting to the socket; it is an error if
 /// the queue of the process is full.
 pub(crate) fn resume(path: &Path, connection: &io::Result<UnixStream>) {
     let process = match connection {
         Ok(stream) => socket_peercred(stream).ok().map(|peer| peer.pid),
         Err(_) => listener(path),
     };
-    let Some(process) = process else {
-        return;
-    };
+    for process in process.into_iter().chain(process.and_then(broker_of)) {
+        resume_process(process);
+    }
+}
+
+fn resume_process(process: Pid) {
     let status = fs::read_to_string(format!("/proc/{process}/stat")).unwrap_or_default();
     // The state follows the name, which ends with the last parenthesis (proc_pid_stat(5)).
     let is_stopped = status

@@ -34,7 +34,7 @@ pub(crate) fn is_answering(stream: Stream, timeout: Duration) -> bool {
 
 pub(crate) fn read(mut stream: Stream, interface: &str) -> Result<Device, Error> {
     stream.write_all(b"get=1\n\n")?;
-    let mut answer = GetAnswer::new(interface, zone::index);
+    let mut answer = GetAnswer::new(interface, &zone::index);
     receive(&mut stream, |bytes| answer.push(bytes))?;
     let mut device = answer.finish()?;
     device.public_key = device

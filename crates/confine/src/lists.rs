@@ -2,15 +2,17 @@
 //! file.
 
 mod exec;
+mod packets;
 mod proxy;
 
 pub use exec::EXEC;
+pub use packets::PACKETS;
 pub use proxy::PROXY;
 
 use crate::calls::{AllowedCall, CallList, Condition};
 
 /// All lists.
-pub const ALL: [&CallList; 2] = [&PROXY, &EXEC];
+pub const ALL: [&CallList; 3] = [&PROXY, &EXEC, &PACKETS];
 
 /// An allowed call, by the name that the C library's headers give its number.
 macro_rules! call {

@@ -28,17 +28,19 @@ use crate::flood::{self, Flood};
 use crate::flood_filter::FloodFilter;
 use crate::inbound::InboundPath;
 use crate::lane::Lane;
-use crate::lifecycle::{Exit, StartError, spawn};
-use crate::options::{Offloads, Options, TunSource, UapiSource, Underlay};
+use crate::lifecycle::{Exit, StartError, spawn, system_error};
+use crate::opened::OpenedDevice;
+use crate::options::Offloads;
 use crate::schedule::PacketPath;
 use crate::shared::{Command, Shared, UnderlayState, Waker};
 use crate::sockets::Sockets;
+use crate::system::{Environment, System};
 use crate::timer::{Timer, timespec};
+use crate::watched_socket::WatchedSocket;
 use taupe_runtime::clock;
-use taupe_runtime::configuration_socket::{self, Listener};
+use taupe_runtime::configuration_socket;
 use taupe_runtime::driver::{Driver, handshake_kind};
 use taupe_runtime::own_pq_key::OwnPqKey;
-use taupe_runtime::resolver::Resolver;
 use taupe_runtime::services::{Event, Services};
 
 mod handshakes;
@@ -49,8 +51,6 @@ mod requests;
 mod resume_watch;
 
 use lanes::RunningLanes;
-use network::open_tun;
-use requests::WatchedSocket;
 use resume_watch::ResumeWatch;
 
 /// Commands that one round handles, at most.
@@ -75,7 +75,7 @@ pub(crate) struct Control {
     commands: mpsc::Receiver<Command>,
     own_pq_key: OwnPqKey,
     link: LinkWatch,
-    underlay: Underlay,
+    system: Box<dyn System>,
     routes: RouteWatch,
     timer: Timer,
     resume_watch: ResumeWatch,
@@ -106,67 +106,57 @@ pub(crate) struct Control {
 }
 
 impl Control {
-    /// Creates everything that a device needs and starts its other threads.
+    /// Starts the threads of a device other than the control loop.
     pub(crate) fn new(
-        options: Options,
-        resolver: Arc<dyn Resolver>,
+        opened: OpenedDevice,
+        environment: Environment,
     ) -> Result<(Self, Arc<Shared>), StartError> {
-        let Options {
-            interface,
-            tun,
-            underlay,
+        let OpenedDevice {
             tap,
-            uapi,
             offloads,
-            state_dir,
             notices,
-        } = options;
-        let own_interface = match (&underlay, &tun) {
-            (Underlay::Here, TunSource::Create { .. } | TunSource::Fd(_)) => {
-                Some(interface.clone())
-            }
-            _ => None,
-        };
-        let listener = match uapi {
-            UapiSource::Bind => Listener::bind(&interface)?,
-            UapiSource::Fd(fd) => Listener::from_fd(fd)?,
-        };
-        let (queues, link) = open_tun(&interface, tun, offloads)?;
-        let waker = Arc::new(Waker::new().map_err(system("cannot make an eventfd"))?);
+            own_interface,
+            is_other_namespace,
+            listener,
+            socket,
+            queues,
+            link,
+            routes,
+            network,
+        } = opened;
+        let Environment {
+            system,
+            resolver,
+            saved,
+        } = environment;
+        let waker = Arc::new(Waker::new().map_err(system_error("cannot make an eventfd"))?);
         let wake: Wake = {
             let waker = Arc::clone(&waker);
             Arc::new(move || waker.wake())
         };
-        let services = Services::new(
-            state_dir.as_deref(),
-            Arc::clone(&resolver),
-            Arc::clone(&wake),
-        );
+        let services = Services::with_state(saved, Arc::clone(&resolver), Arc::clone(&wake));
         let lanes = Lanes::at_most(1 + queues.others.len());
         let driver = Driver::new(provider(offloads), services, wake, lanes);
-        let routes = underlay.within(RouteWatch::open).flatten();
-        let routes = routes.map_err(io("cannot watch routes"))?;
         let (shared, commands) = Shared::new(
             tap,
             Arc::clone(driver.data_path()),
             waker,
             resolver,
-            UnderlayState::new(matches!(underlay, Underlay::Behind { .. }), own_interface),
+            UnderlayState::new(is_other_namespace, own_interface, network),
         );
         let shared = Arc::new(shared);
         let lanes = RunningLanes::new(&shared, queues, offloads)?;
-        let Listener { socket, file } = listener;
         let mut control = Self {
             driver,
             commands,
             own_pq_key: OwnPqKey::default(),
             link,
-            underlay,
+            system,
             routes,
-            timer: Timer::new().map_err(system("cannot make a timer"))?,
-            resume_watch: ResumeWatch::new().map_err(system("cannot make a timer"))?,
-            socket: file.map(WatchedSocket::new).transpose()?,
-            listener: Arc::new(socket),
+            timer: Timer::new().map_err(system_error("cannot make a timer"))?,
+            resume_watch: ResumeWatch::new().map_err(system_error("cannot make a timer"))?,
+            socket,
+            listener: Arc::new(listener),
             offloads,
             own_lane: Arc::clone(lanes.first()),
             lanes,
@@ -189,9 +179,8 @@ impl Control {
         control.lanes.start_outbound()?;
         let answer = Arc::clone(&shared);
         let listener = Arc::clone(&control.listener);
-        let scopes = taupe_os_linux::interface::index;
         spawn("uapi", move || {
-            configuration_socket::serve(&listener, scopes, &answer);
+            configuration_socket::serve(&listener, &answer);
         })?;
         Ok((control, shared))
     }
@@ -209,6 +198,9 @@ impl Control {
         info!(?exit, "device ended");
         self.driver.close();
         self.transmit();
+        // The port is free before clients of the configuration socket are refused, so that a new
+        // device can follow at once.
+        self.replace_sockets(Sockets::default());
         exit
     }
 
@@ -237,7 +229,7 @@ impl Control {
             (Token::ResumeWatch, self.resume_watch.fd()),
         ];
         if let Some(socket) = &self.socket {
-            watched.push((Token::ConfigurationSocket, socket.watch.as_fd()));
+            watched.push((Token::ConfigurationSocket, socket.fd()));
         }
         // During a flood, do not wake up for each message.
         if !self.flood.is_ongoing() {
@@ -407,17 +399,6 @@ fn provider(offloads: Offloads) -> &'static Provider {
     } else {
         provider_without_avx512()
     }
-}
-
-fn system(what: &'static str) -> impl Fn(SystemError) -> StartError {
-    move |source| StartError::System {
-        what,
-        source: source.into(),
-    }
-}
-
-fn io(what: &'static str) -> impl Fn(std::io::Error) -> StartError {
-    move |source| StartError::System { what, source }
 }
 
 #[cfg(test)]

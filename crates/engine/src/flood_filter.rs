@@ -20,6 +20,8 @@ use taupe_protocol::message::{sent_index, shapes};
 use thiserror::Error;
 use tracing::{debug, info, warn};
 
+use crate::system::{LoadedFilter, System};
+
 /// The object that `scripts/bpf` compiles from `bpf/flood_filter.c`.
 static OBJECT: &[u8] = include_bytes_aligned!("bpf/flood_filter.o");
 
@@ -40,10 +42,11 @@ enum ProgramState {
     Unloaded,
     /// The options forbid it.
     Forbidden,
-    Loaded(Box<Program>),
+    Loaded(Box<dyn LoadedFilter>),
 }
 
-struct Program {
+/// The program in the kernel.
+pub(crate) struct Program {
     object: Ebpf,
     awaited: HashMap<MapData, u32, u32>,
     dropped: PerCpuArray<MapData, u64>,
@@ -80,19 +83,25 @@ impl FloodFilter {
         self.is_on = false;
     }
 
+    /// Returns true if the filter should be attached to the sockets, as last set.
+    pub(crate) fn is_active(&self) -> bool {
+        self.is_on
+    }
+
     /// Attaches the filter to the sockets (when a flood begins), or detaches it (when it ends). Does
-    /// nothing if the state stays. Loads the program if necessary.
-    pub(crate) fn set_active<'a>(
+    /// nothing without sockets. Loads the program if necessary.
+    pub(crate) fn set_active(
         &mut self,
         is_active: bool,
-        sockets: impl ExactSizeIterator<Item = BorrowedFd<'a>>,
+        sockets: &[BorrowedFd<'_>],
+        system: &mut dyn System,
     ) {
-        if is_active == self.is_on || sockets.len() == 0 {
+        if sockets.is_empty() {
             return;
         }
         if is_active && let ProgramState::Unloaded = self.state {
-            self.state = match without_memlock_limit(Program::load) {
-                Ok(program) => ProgramState::Loaded(Box::new(program)),
+            self.state = match system.load_flood_filter() {
+                Ok(program) => ProgramState::Loaded(program),
                 Err(error) => {
                     info!(
                         %error,
@@ -105,14 +114,11 @@ impl FloodFilter {
         }
         // Set this even if attaching fails, or each round would try again.
         self.is_on = is_active;
-        let ProgramState::Loaded(program) = &self.state else {
+        let ProgramState::Loaded(program) = &mut self.state else {
             return;
         };
         self.dropped = program.dropped().unwrap_or(self.dropped);
-        let mut refused = None;
-        for socket in sockets {
-            refused = program.filter(socket, is_active).err().or(refused);
-        }
+        let refused = program.attach(sockets, is_active).err();
         let shed = self.dropped.saturating_sub(self.dropped_before);
         match (is_active, refused) {
             (true, None) => {
@@ -137,22 +143,20 @@ impl FloodFilter {
         let ProgramState::Loaded(program) = &mut self.state else {
             return;
         };
-        if let Some(index) = sent_index(message)
-            && let Err(error) = program.awaited.insert(index.to_le(), 0, 0)
-        {
-            debug!(%error, "having an answer kept in a flood");
+        if let Some(index) = sent_index(message) {
+            program.expect_answer(index);
         }
     }
 
     /// Returns the number of datagrams that the filter has dropped since the last call.
     pub(crate) fn newly_dropped(&mut self) -> u64 {
-        let ProgramState::Loaded(program) = &self.state else {
-            return 0;
-        };
         if !self.is_on {
             return 0;
         }
-        let Ok(dropped) = program.dropped() else {
+        let ProgramState::Loaded(program) = &mut self.state else {
+            return 0;
+        };
+        let Some(dropped) = program.dropped() else {
             return 0;
         };
         dropped.saturating_sub(std::mem::replace(&mut self.dropped, dropped))
@@ -160,7 +164,15 @@ impl FloodFilter {
 }
 
 impl Program {
-    fn load() -> Result<Self, FilterError> {
+    /// Loads the program.
+    pub(crate) fn load() -> Result<Box<dyn LoadedFilter>, String> {
+        match without_memlock_limit(Self::load_object) {
+            Ok(program) => Ok(Box::new(program)),
+            Err(error) => Err(error.to_string()),
+        }
+    }
+
+    fn load_object() -> Result<Self, FilterError> {
         // Nobody on the network must be able to predict which bits stand for a sender.
         let mut secret = [0; 16];
         taupe_runtime::random::fill(&mut secret);
@@ -196,7 +208,7 @@ impl Program {
             dropped,
         };
         // The counter must be readable: without it, a filtered flood would look like its end.
-        program.dropped()?;
+        program.count()?;
         Ok(program)
     }
 
@@ -217,9 +229,29 @@ impl Program {
     }
 
     /// Returns the number of datagrams dropped so far, summed over all processors.
-    fn dropped(&self) -> Result<u64, MapError> {
+    fn count(&self) -> Result<u64, MapError> {
         let counts = self.dropped.get(&0, 0)?;
         Ok(counts.iter().sum())
+    }
+}
+
+impl LoadedFilter for Program {
+    fn attach(&mut self, sockets: &[BorrowedFd<'_>], on: bool) -> Result<(), String> {
+        let mut refused = Ok(());
+        for socket in sockets {
+            refused = refused.and(self.filter(*socket, on));
+        }
+        refused.map_err(|error| error.to_string())
+    }
+
+    fn expect_answer(&mut self, index: u32) {
+        if let Err(error) = self.awaited.insert(index.to_le(), 0, 0) {
+            debug!(%error, "having an answer kept in a flood");
+        }
+    }
+
+    fn dropped(&mut self) -> Option<u64> {
+        self.count().ok()
     }
 }
 
@@ -228,8 +260,13 @@ mod tests {
     use super::*;
     use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, UdpSocket};
     use std::os::fd::AsFd as _;
+    use std::sync::Arc;
     use std::time::{Duration, Instant};
     use taupe_protocol::message::Shape;
+    use taupe_runtime::resolver::SystemResolver;
+
+    use crate::options::Underlay;
+    use crate::system::Environment;
 
     use rustix::thread::{CapabilitySet, capabilities};
     use taupe_os_linux::udp::{Options, RECEIVE_BUFFER_LEN, Receive, Socket};
@@ -280,11 +317,16 @@ mod tests {
         message
     }
 
+    fn environment() -> Environment {
+        let resolver = Arc::new(SystemResolver::default());
+        Environment::of_this_process(Underlay::Here, None, resolver, None)
+    }
+
     /// Attaches a filter to the socket. Returns `None` without the right to load programs, which
     /// every CI job has.
     fn filter(socket: BorrowedFd<'_>) -> Option<FloodFilter> {
         let mut filter = FloodFilter::new(true);
-        filter.set_active(true, [socket].into_iter());
+        filter.set_active(true, &[socket], &mut *environment().system);
         if let ProgramState::Loaded(_) = filter.state {
             return Some(filter);
         }
@@ -373,11 +415,13 @@ mod tests {
                 assert!(Instant::now() < limit, "all of a newcomer's are kept");
             }
             let sockets = [scene.socket.as_fd()];
-            scene.filter.set_active(false, sockets.into_iter());
-            let ProgramState::Loaded(program) = &scene.filter.state else {
+            scene
+                .filter
+                .set_active(false, &sockets, &mut *environment().system);
+            let ProgramState::Loaded(program) = &mut scene.filter.state else {
                 panic!("it stays loaded");
             };
-            let again = program.filter(scene.socket.as_fd(), false);
+            let again = program.attach(&sockets, false);
             assert!(again.is_ok(), "where there is none: {again:?}");
             assert_eq!(scene.send(&late, &initiation, 64), (64, 0), "afterwards");
         }

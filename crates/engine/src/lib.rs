@@ -25,6 +25,9 @@
 //! | file | content |
 //! |---|---|
 //! | `options.rs`, `lifecycle.rs` | options; start and end |
+//! | `opened.rs` | everything that a device opens before it starts |
+//! | `system.rs`, `this_process.rs` | operations of a running device that take rights or open something; their execution in this process |
+//! | `watched_socket.rs` | the watch on the configuration socket's file |
 //! | `shared.rs` | state that all threads share |
 //! | `lane.rs` | a TUN queue with its data sockets and threads |
 //! | `outbound.rs` | TUN to network, in packet order |
@@ -48,23 +51,29 @@ mod inbound;
 mod lane;
 mod lifecycle;
 mod loops;
+mod opened;
 mod options;
 mod outbound;
 mod schedule;
 mod shared;
 mod sockets;
 mod source;
+mod system;
+mod this_process;
 mod timer;
 mod underlay;
+mod watched_socket;
 
 use std::sync::Arc;
 use std::thread::JoinHandle;
 
 use crate::control::Control;
-use crate::lifecycle::spawn;
 use crate::shared::{Command, Shared};
 pub use lifecycle::{Exit, StartError};
-pub use options::{Offloads, Options, TunSource, UapiSource, Underlay};
+pub use opened::OpenedDevice;
+pub use options::{Offloads, Options, OuterMark, TunSource, UapiSource, Underlay};
+pub use sockets::{BindRequest, BoundSockets};
+pub use system::{Environment, LoadedFilter, MarkError, System};
 pub use taupe_protocol::Notice;
 pub use taupe_runtime::resolver::{Resolver, SystemResolver, ask_servers, system_servers};
 
@@ -87,9 +96,30 @@ impl Engine {
     ///
     /// # Errors
     /// See [`StartError`].
-    pub fn start_with(options: Options, resolver: Arc<dyn Resolver>) -> Result<Self, StartError> {
-        let (control, shared) = Control::new(options, resolver)?;
-        let control = spawn("control", move || control.run())?;
+    pub fn start_with(
+        mut options: Options,
+        resolver: Arc<dyn Resolver>,
+    ) -> Result<Self, StartError> {
+        let failed = lifecycle::system_error("cannot copy the descriptor of a network namespace");
+        let underlay = options.underlay.try_clone().map_err(failed)?;
+        let outer_mark = options.outer_mark.take();
+        let state_dir = options.state_dir.take();
+        let environment =
+            Environment::of_this_process(underlay, outer_mark, resolver, state_dir.as_deref());
+        Self::start_opened(OpenedDevice::open(options)?, environment)
+    }
+
+    /// Starts a device that has opened everything. Its configuration socket answers when this
+    /// returns.
+    ///
+    /// # Errors
+    /// See [`StartError`].
+    pub fn start_opened(
+        opened: OpenedDevice,
+        environment: Environment,
+    ) -> Result<Self, StartError> {
+        let (control, shared) = Control::new(opened, environment)?;
+        let control = lifecycle::spawn("control", move || control.run())?;
         Ok(Self { shared, control })
     }
 

@@ -3,6 +3,7 @@
 use std::io;
 use std::thread::JoinHandle;
 
+use serde::{Deserialize, Serialize};
 use taupe_os_linux::tun;
 use taupe_runtime::configuration_socket::ListenError;
 use thiserror::Error;
@@ -17,6 +18,9 @@ pub enum StartError {
     /// There is no configuration socket.
     #[error(transparent)]
     Listen(#[from] ListenError),
+    /// The process that was to run the device reports this.
+    #[error("{0}")]
+    Reported(String),
     /// A system call failed.
     #[error("{what}: {source}")]
     System {
@@ -28,7 +32,7 @@ pub enum StartError {
 }
 
 /// Reason for which a device ended.
-#[derive(Debug)]
+#[derive(Debug, Serialize, Deserialize)]
 pub enum Exit {
     /// Its interface was deleted.
     InterfaceDeleted,
@@ -38,6 +42,14 @@ pub enum Exit {
     Stopped,
     /// It could not continue.
     Failed(String),
+}
+
+/// Returns a function that adds the step to an error of a system call.
+pub(crate) fn system_error<E: Into<io::Error>>(what: &'static str) -> impl Fn(E) -> StartError {
+    move |source| StartError::System {
+        what,
+        source: source.into(),
+    }
 }
 
 /// Starts a thread of the device.

@@ -16,7 +16,7 @@
 use std::collections::{HashMap, HashSet};
 use std::net::{IpAddr, SocketAddr};
 
-use taupe_os_linux::netlink::{Link, Medium, Netlink, NetlinkError};
+use taupe_os_linux::netlink::{Link, Medium, NetlinkError, NetworkReader, RouteQuery};
 use taupe_packet::ip::Packet;
 use taupe_protocol::Peer;
 use taupe_runtime::nested::NestedPacket;
@@ -94,7 +94,7 @@ impl LoopDetector {
         }
         let changes = shared.underlay.changes.count();
         if self.network.as_ref().is_none_or(|it| it.changes != changes) {
-            let network = Network::read(changes);
+            let network = Network::read(&shared.underlay.network, changes);
             let network = network.inspect_err(|error| debug!(%error, "loops go unrecognised"));
             self.network = network.ok();
         }
@@ -125,7 +125,6 @@ fn nested(hop_limit: u8) -> Verdict {
 
 /// Snapshot of this machine's network.
 struct Network {
-    system: Netlink,
     changes: u64,
     addresses: HashSet<IpAddr>,
     /// Interface indices of tunnels.
@@ -135,8 +134,7 @@ struct Network {
 }
 
 impl Network {
-    fn read(changes: u64) -> Result<Self, NetlinkError> {
-        let mut system = Netlink::open()?;
+    fn read(system: &NetworkReader, changes: u64) -> Result<Self, NetlinkError> {
         let addresses = system.addresses()?;
         let links = system.links()?;
         let tunnels = links.iter().filter(|link| is_tunnel(link));
@@ -145,7 +143,6 @@ impl Network {
             addresses: addresses.iter().map(|it| it.network.addr()).collect(),
             tunnels: tunnels.map(|link| link.index).collect(),
             endpoints: HashMap::new(),
-            system,
         })
     }
 
@@ -154,8 +151,9 @@ impl Network {
         if let Some(known) = self.endpoints.get(&endpoint) {
             return *known;
         }
-        let mark = shared.underlay.changes.mark();
-        let route = self.system.route_to(endpoint, mark);
+        let underlay = &shared.underlay;
+        let query = RouteQuery::to(endpoint, underlay.changes.mark());
+        let route = underlay.network.route(&query);
         let leads = route.is_ok_and(|route| self.tunnels.contains(&route.interface));
         if self.endpoints.len() >= MAX_ENDPOINTS {
             self.endpoints.clear();

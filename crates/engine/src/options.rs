@@ -5,6 +5,7 @@ use std::os::fd::OwnedFd;
 use std::path::PathBuf;
 use std::sync::Arc;
 
+use serde::{Deserialize, Serialize};
 use taupe_os_linux::namespace::NetworkNamespace;
 use taupe_os_linux::watch::LinkWatch;
 use taupe_packet::tap::Tap;
@@ -18,6 +19,9 @@ pub struct Options {
     pub tun: TunSource,
     /// The network that carries its datagrams.
     pub underlay: Underlay,
+    /// Called with the mark (`fwmark`) of the device's datagrams when it changes, if they go through
+    /// an outer device: it is the outer datagrams that leave this machine.
+    pub outer_mark: Option<OuterMark>,
     /// A stage between the TUN and the tunnel that may rewrite, drop or answer packets.
     pub tap: Option<Arc<dyn Tap>>,
     /// The source of the configuration socket.
@@ -57,21 +61,29 @@ pub enum Underlay {
     /// The network namespace of the thread that starts the device.
     Here,
     /// Another network namespace, whose uplink is the TUN of an outer device.
-    Behind {
-        /// The network.
-        network: NetworkNamespace,
-        /// Sets the mark (`fwmark`) of the outer device's datagrams too, because it is the outer
-        /// datagrams that leave this machine. Returns the reason if it fails.
-        mark: Box<dyn Fn(u32) -> Result<(), String> + Send>,
-    },
+    Behind(NetworkNamespace),
 }
 
+/// Sets the mark of the outer device's datagrams. Returns the reason if it fails.
+pub type OuterMark = Box<dyn Fn(u32) -> Result<(), String> + Send>;
+
 impl Underlay {
+    /// Returns another handle of the network.
+    ///
+    /// # Errors
+    /// The system's, if there are too many descriptors.
+    pub fn try_clone(&self) -> io::Result<Self> {
+        Ok(match self {
+            Self::Here => Self::Here,
+            Self::Behind(network) => Self::Behind(network.try_clone()?),
+        })
+    }
+
     /// Runs `work` in this network.
     pub(crate) fn within<T: Send>(&self, work: impl FnOnce() -> T + Send) -> io::Result<T> {
         match self {
             Self::Here => Ok(work()),
-            Self::Behind { network, .. } => network.within(work),
+            Self::Behind(network) => network.within(work),
         }
     }
 }
@@ -86,7 +98,7 @@ pub enum UapiSource {
 
 /// The fast paths to try. The device probes each of them, and gives up a kernel offload at run
 /// time when the kernel refuses it.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub struct Offloads {
     /// TCP super-packets from and to the TUN.
     pub tun_tso: bool,

@@ -8,6 +8,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak, mpsc};
 use std::time::Duration;
 
 use rustix::event::{EventfdFlags, eventfd};
+use taupe_os_linux::netlink::NetworkReader;
 use taupe_os_linux::udp::Socket;
 use taupe_protocol::limits::{MAX_QUEUED_HANDSHAKES, UNDER_LOAD_BACKLOG};
 use taupe_protocol::time::Instant;
@@ -60,22 +61,29 @@ impl IcmpErrorLimit {
 }
 
 /// The network that carries the device's datagrams.
-#[derive(Default)]
 pub(crate) struct UnderlayState {
     /// True if this network is not the network namespace of the process.
     pub(crate) is_other_namespace: bool,
     /// The name of the tunnel's interface, if it is in this network.
     interface: Option<String>,
+    /// Opened when the device starts, because a confined process opens no socket.
+    pub(crate) network: NetworkReader,
     pub(crate) changes: Changes,
     sources: Sources,
 }
 
 impl UnderlayState {
-    pub(crate) fn new(is_other_namespace: bool, interface: Option<String>) -> Self {
+    pub(crate) fn new(
+        is_other_namespace: bool,
+        interface: Option<String>,
+        network: NetworkReader,
+    ) -> Self {
         Self {
             is_other_namespace,
             interface,
-            ..Self::default()
+            network,
+            changes: Changes::default(),
+            sources: Sources::default(),
         }
     }
 
@@ -86,7 +94,7 @@ impl UnderlayState {
         };
         let changes = self.changes.count();
         let mark = self.changes.mark();
-        let look_up = || source::look_up(interface, remote, mark);
+        let look_up = || source::look_up(&self.network, interface, remote, mark);
         self.sources.find(changes, clock::boot(), remote, look_up)
     }
 
@@ -182,6 +190,11 @@ impl AnswerRequest for Shared {
         let (sender, answer) = mpsc::sync_channel(1);
         self.send(Command::Uapi(request, sender));
         answer.recv().ok()
+    }
+
+    fn interface_index(&self, name: &str) -> Option<u32> {
+        let link = self.underlay.network.link(name).ok().flatten();
+        link.map(|link| link.index)
     }
 
     fn client_left(&self) {

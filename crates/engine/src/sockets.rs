@@ -2,11 +2,11 @@
 //! address family for data, from which everything is sent too. Beside it is one for handshakes,
 //! which the control loop reads.
 
-use std::io;
 use std::net::SocketAddr;
 use std::sync::Arc;
 
 use rustix::io::Errno;
+use serde::{Deserialize, Serialize};
 use taupe_os_linux::udp::{
     BindError, Header, Options, PacketInfo, Sent, Socket, SocketGroup, Steering,
 };
@@ -45,40 +45,71 @@ const HANDSHAKE_BUFFER: usize = 2 << 20;
 /// Free ports to try. Another program may have the same port in the other address family.
 const PORT_TRIES: usize = 100;
 
-impl Sockets {
-    /// Binds `port` in both address families for the lanes of a device, or a free port if it is 0. A
-    /// system that has only one family gets the sockets of that family.
-    pub(crate) fn bind(
-        port: u16,
-        options: Options,
-        steering: &taupe_protocol::Steering,
-    ) -> Result<Self, BindError> {
-        let lanes = steering.lanes().count();
+/// The sockets of a device as they were bound, by family. `None` if the system lacks the family.
+pub struct BoundSockets {
+    /// The sockets of IPv4.
+    pub v4: Option<SocketGroup>,
+    /// The sockets of IPv6.
+    pub v6: Option<SocketGroup>,
+}
+
+/// Sockets to bind.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
+pub struct BindRequest {
+    /// The port; 0 is any free one.
+    pub port: u16,
+    /// The mark of their datagrams.
+    pub mark: u32,
+    /// Batches of datagrams are sent with `UDP_SEGMENT`.
+    pub gso: bool,
+    /// Batches of datagrams are received with `UDP_GRO`.
+    pub gro: bool,
+    /// Lanes of the device, at most 16: data sockets of each family.
+    pub lanes: usize,
+    /// The multiplier of the rule by which the kernel chooses a lane ([`Steering::new`]).
+    pub multiplier: u16,
+}
+
+impl BindRequest {
+    /// Binds the port in both address families, or a free port if it is 0, in the calling thread's
+    /// network namespace. A system that has only one family gets the sockets of that family.
+    ///
+    /// # Errors
+    /// See [`BindError`].
+    pub fn bind(&self) -> Result<BoundSockets, BindError> {
         // The message type is little-endian, so its first byte distinguishes data messages.
-        let steering = Steering::new(Kind::Data as u8, lanes, steering.multiplier());
+        let steering = Steering::new(Kind::Data as u8, self.lanes, self.multiplier);
+        let options = Options {
+            mark: self.mark,
+            gso: self.gso,
+            gro: self.gro,
+            ..Options::default()
+        };
         let bind = |family, port| {
             let buffers = Some(HANDSHAKE_BUFFER);
             available(SocketGroup::bind(family, port, options, &steering, buffers))
         };
-        let mut tries = if port == 0 { PORT_TRIES } else { 1 };
+        let mut tries = if self.port == 0 { PORT_TRIES } else { 1 };
         loop {
             tries -= 1;
-            let v4 = bind(Family::V4, port)?;
+            let v4 = bind(Family::V4, self.port)?;
             let first = v4.as_ref().and_then(|group| group.data.first());
-            match bind(Family::V6, first.map_or(port, Socket::local_port)) {
+            match bind(Family::V6, first.map_or(self.port, Socket::local_port)) {
                 Err(BindError::PortInUse(_)) if tries > 0 => {}
                 Err(error) => return Err(error),
                 Ok(None) if v4.is_none() => {
                     return Err(BindError::FamilyUnsupported(Family::V4));
                 }
-                Ok(v6) => return Ok(Self::from_groups(lanes, v4, v6)),
+                Ok(v6) => return Ok(BoundSockets { v4, v6 }),
             }
         }
     }
+}
 
+impl Sockets {
     /// Returns the sockets of `lanes` lanes. If a group has fewer, because the kernel cannot choose
     /// among them, the other lanes send with the first.
-    fn from_groups(lanes: usize, v4: Option<SocketGroup>, v6: Option<SocketGroup>) -> Self {
+    pub(crate) fn new(lanes: usize, bound: BoundSockets) -> Self {
         let mut sockets = Self::default();
         let mut parts = |group: Option<SocketGroup>| {
             let SocketGroup { data, others } = group?;
@@ -88,7 +119,7 @@ impl Sockets {
             sockets.handshakes.extend(others.map(Arc::new));
             Some(data.into_iter().map(Arc::new).collect::<Vec<_>>())
         };
-        let (v4, v6) = (parts(v4), parts(v6));
+        let (v4, v6) = (parts(bound.v4), parts(bound.v6));
         let of_lane = |group: &Option<Vec<_>>, lane| {
             let data = group.as_ref()?;
             data.get(lane).or(data.first()).map(Arc::clone)
@@ -109,11 +140,6 @@ impl Sockets {
     pub(crate) fn all(&self) -> impl Iterator<Item = &Arc<Socket>> {
         let data = self.lanes.iter().flat_map(LaneSockets::all);
         data.chain(&self.handshakes)
-    }
-
-    /// Sets the mark of all datagrams that are sent from now on.
-    pub(crate) fn set_mark(&self, mark: u32) -> io::Result<()> {
-        self.all().try_for_each(|socket| socket.set_mark(mark))
     }
 }
 

@@ -11,26 +11,42 @@
 
 use std::net::{IpAddr, SocketAddr};
 
-use taupe_os_linux::netlink::{Address, Netlink};
-use taupe_runtime::udp;
+use taupe_os_linux::netlink::{Address, NetworkReader, RouteQuery};
 
 use crate::underlay::Source;
 
-/// Asks the kernel for the source of datagrams to `remote`.
-pub(crate) fn look_up(interface: &str, remote: SocketAddr, mark: u32) -> Source {
-    let chosen = udp::connect(remote, mark).and_then(|socket| socket.local_addr());
-    // Without a route, the send itself fails with the right error.
-    let Ok(chosen) = chosen else {
+/// Asks the kernel for the source of datagrams to `remote` from a socket with `mark`. `interface` is
+/// the tunnel's.
+pub(crate) fn look_up(
+    network: &NetworkReader,
+    interface: &str,
+    remote: SocketAddr,
+    mark: u32,
+) -> Source {
+    let query = RouteQuery::of_datagrams(remote, mark);
+    // Without a route or an interface, the send itself fails with the right error.
+    if needs_interface(remote) && query.interface.is_none() {
+        return Source::Kernel;
+    }
+    let Ok(route) = network.route(&query) else {
         return Source::Kernel;
     };
-    let Some((index, addresses)) = look(interface, remote.ip(), mark) else {
+    let Some(chosen) = route.source else {
         return Source::Kernel;
     };
+    let Some((index, addresses)) = look(network, interface) else {
+        return Source::Kernel;
+    };
+    // Datagrams that enter the tunnel itself, for example to a peer behind another peer, have the
+    // tunnel's address rightly.
+    if route.interface == index {
+        return Source::Kernel;
+    }
     let (own, others): (Vec<_>, Vec<_>) = addresses
         .into_iter()
         .partition(|address| address.interface == index);
     let is_among = |addresses: &[Address], ip| addresses.iter().any(|a| a.network.addr() == ip);
-    if !is_among(&own, chosen.ip()) || is_among(&others, chosen.ip()) {
+    if !is_among(&own, chosen) || is_among(&others, chosen) {
         return Source::Kernel;
     }
     let mut candidates: Vec<IpAddr> = others
@@ -39,22 +55,32 @@ pub(crate) fn look_up(interface: &str, remote: SocketAddr, mark: u32) -> Source 
         .filter(|ip| ip.is_ipv4() == remote.is_ipv4() && is_routable(*ip))
         .collect();
     candidates.sort_by_key(|ip| std::cmp::Reverse(common_bits(*ip, remote.ip())));
-    let usable = |ip: &IpAddr| udp::connect_from(*ip, remote, mark).is_ok();
+    let usable = |ip: &IpAddr| is_usable(network, *ip, &query);
     let usable = candidates.into_iter().find(usable);
     usable.map_or(Source::Unavailable, Source::Address)
 }
 
-/// Returns the index of the interface and all addresses of this network. Returns `None` if
-/// datagrams to `remote` enter the tunnel itself, for example to a peer behind another peer: there
-/// the tunnel's address is the right source.
-fn look(interface: &str, remote: IpAddr, mark: u32) -> Option<(u32, Vec<Address>)> {
-    let mut system = Netlink::open().ok()?;
-    let index = system.link(interface).ok()??.index;
-    let enters = system
-        .route_to(remote, mark)
-        .is_ok_and(|route| route.interface == index);
-    let addresses = system.addresses().ok()?;
-    (!enters).then_some((index, addresses))
+/// Returns the index of the interface and all addresses of this network.
+fn look(network: &NetworkReader, interface: &str) -> Option<(u32, Vec<Address>)> {
+    let index = network.link(interface).ok()??.index;
+    Some((index, network.addresses().ok()?))
+}
+
+/// Checks whether a socket could be bound to `source` and send the datagrams of `query`.
+fn is_usable(network: &NetworkReader, source: IpAddr, query: &RouteQuery) -> bool {
+    // The kernel does not check an IPv6 source: while the detection of duplicates runs, an address has
+    // no route in the local table.
+    let own = network.route(&RouteQuery::to(source, 0));
+    let query = RouteQuery {
+        source: Some(source),
+        ..*query
+    };
+    own.is_ok_and(|route| route.is_local) && network.route(&query).is_ok()
+}
+
+/// Checks whether an address means a machine only together with an interface.
+fn needs_interface(remote: SocketAddr) -> bool {
+    matches!(remote.ip(), IpAddr::V6(ip) if ip.is_unicast_link_local())
 }
 
 /// Checks whether an address can be reached from other networks.

@@ -65,6 +65,7 @@ fn nothing_waits_for_a_look_up() {
         interface: "wg0".into(),
         tun: TunSource::Create { lanes: None },
         underlay: Underlay::Here,
+        outer_mark: None,
         tap: None,
         uapi: UapiSource::Fd(listener.into()),
         offloads: Offloads::default(),

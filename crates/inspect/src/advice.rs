@@ -2,6 +2,7 @@
 //!
 //! `taupe-transparent` names no command of this program.
 
+use taupe_os_linux::memory::limit_of_ebpf;
 use taupe_transparent::error::TransparentError;
 use taupe_transparent::programs::MissingFeature;
 
@@ -36,16 +37,35 @@ pub fn remedy(error: &TransparentError) -> Option<String> {
         TransparentError::NarrowKernel { .. } => Some(format!(
             "use a 64-bit kernel, which also runs 32-bit systems; {WITHOUT_PROGRAMS}"
         )),
-        TransparentError::Forbidden { .. } => Some(
-            "run it as root outside containers; for root there, a security module, lockdown or the \
-             host of this machine forbids eBPF"
-                .to_owned(),
-        ),
+        TransparentError::Forbidden { .. } => Some(forbidden(limit_of_ebpf())),
         TransparentError::Schema { interface, .. } => Some(format!(
             "`taupe down {interface}` removes these programs, and the traffic bypasses the tunnel \
              until it is up again"
         )),
+        error if error.needs_descriptors() => {
+            Some("raise the limit (`ulimit -n`, or LimitNOFILE= of a service)".to_owned())
+        }
+        error if error.is_exhaustion() => {
+            Some("free memory, or raise the limit on this process's memory".to_owned())
+        }
         _ => None,
+    }
+}
+
+/// Returns advice if the kernel forbids eBPF, possibly because of a limit on locked memory in bytes.
+fn forbidden(limit: Option<u64>) -> String {
+    match limit {
+        Some(limit) => format!(
+            "before Linux 5.11, eBPF programs count as locked memory, of which this process may have \
+             {} KiB: raise the limit (`ulimit -l unlimited`, or LimitMEMLOCK=infinity of a service), or \
+             run it with CAP_SYS_RESOURCE",
+            limit / 1024
+        ),
+        None => {
+            "run it as root outside containers; for root there, a security module, lockdown or \
+                 the host of this machine forbids eBPF"
+                .to_owned()
+        }
     }
 }
 
@@ -65,6 +85,15 @@ pub fn missing_feature(feature: MissingFeature) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_limit_on_locked_memory_is_named() {
+        let limited = forbidden(Some(64 << 10));
+        for part in ["locked memory", "64 KiB", "ulimit -l"] {
+            assert!(limited.contains(part), "{limited}");
+        }
+        assert!(!forbidden(None).contains("locked"));
+    }
 
     #[test]
     fn a_32_bit_kernel_is_refused_in_one_line() {

@@ -44,11 +44,15 @@ const SILENT: &str = "silent";
 pub struct TrafficServer(PathBuf);
 
 impl TrafficServer {
-    /// Starts serving in a thread, which ends with this process.
+    /// Starts serving in a thread, which ends with this process. `answer` writes the state to a
+    /// client ([`write_report`]).
     ///
     /// # Errors
     /// Returns the system's error if the socket or the thread cannot be created.
-    pub fn begin(interface: &str, translator: Translator) -> io::Result<Self> {
+    pub fn begin(
+        interface: &str,
+        answer: impl Fn(UnixStream) -> io::Result<()> + Send + 'static,
+    ) -> io::Result<Self> {
         let path = socket_path(interface);
         let mut folder = DirBuilder::new();
         folder.recursive(true).mode(0o700).create(DIRECTORY)?;
@@ -61,7 +65,7 @@ impl TrafficServer {
         fs::set_permissions(&path, Permissions::from_mode(0o600))?;
         let serve = move || {
             for stream in listener.incoming() {
-                let written = stream.and_then(|stream| write_report(stream, &translator));
+                let written = stream.and_then(&answer);
                 if let Err(error) = written {
                     tracing::debug!(%error, "cannot write the flows");
                     // File descriptors may be exhausted for a moment.
@@ -80,11 +84,24 @@ impl Drop for TrafficServer {
     }
 }
 
+/// Removes the socket of a tunnel's process that was killed.
+pub fn remove_leftover(interface: &str) {
+    let path = socket_path(interface);
+    let connection = taupe_client::connect_to(&path);
+    if connection.is_err_and(|error| error.kind() == io::ErrorKind::ConnectionRefused) {
+        let _ = fs::remove_file(&path);
+    }
+}
+
 fn socket_path(interface: &str) -> PathBuf {
     Path::new(DIRECTORY).join(format!("{interface}.flows"))
 }
 
-fn write_report(mut stream: UnixStream, translator: &Translator) -> io::Result<()> {
+/// Writes the UDP flows and the silent name servers of a translation to a client.
+///
+/// # Errors
+/// The system's, for example if the client does not read.
+pub fn write_report(mut stream: UnixStream, translator: &Translator) -> io::Result<()> {
     stream.set_write_timeout(Some(TIMEOUT))?;
     let silent = translator.silent_servers(boot());
     let silent = silent.iter().map(|silence| {

@@ -34,6 +34,7 @@ mod servers;
 mod view;
 
 use std::{
+    fmt,
     net::{IpAddr, Ipv4Addr, Ipv6Addr},
     sync::{
         Arc, Mutex, MutexGuard, PoisonError,
@@ -160,6 +161,18 @@ pub enum Outcome<'a> {
     Drop(DropReason),
 }
 
+/// Operations by which a watch of the system's network controls a translator, which may be in another
+/// process.
+pub trait TranslatorControl: fmt::Debug + Send {
+    /// Sets the destination of packets without a flow: the addresses of the uplink with the default
+    /// route of each family.
+    fn set_main_uplink(&self, v4: Option<Ipv4Addr>, v6: Option<Ipv6Addr>);
+
+    /// Removes flows that the kernel's table is about to remove. When this returns, the translator
+    /// delivers no more packets to them.
+    fn forget(&self, flows: &ExpiringFlows);
+}
+
 /// The translator of a tunnel, from which the two halves are made.
 #[derive(Clone, Debug)]
 pub struct Translator {
@@ -258,6 +271,16 @@ impl Translator {
     pub fn dropped(&self) -> impl Iterator<Item = (DropReason, u64)> {
         let counters = DropReason::ALL.iter().zip(&self.shared.dropped);
         counters.map(|(&reason, count)| (reason, count.load(Ordering::Relaxed)))
+    }
+}
+
+impl TranslatorControl for Translator {
+    fn set_main_uplink(&self, v4: Option<Ipv4Addr>, v6: Option<Ipv6Addr>) {
+        self.set_main_uplink(v4, v6);
+    }
+
+    fn forget(&self, flows: &ExpiringFlows) {
+        self.forget(flows);
     }
 }
 

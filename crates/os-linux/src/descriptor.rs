@@ -52,6 +52,17 @@ pub fn close_on_exec_except(keep: &[RawFd]) -> io::Result<()> {
     Ok(())
 }
 
+/// Checks that this process can open `count` more descriptors: opens them, and closes them again.
+///
+/// # Errors
+///
+/// `EMFILE` or `ENFILE` if there are too many.
+pub fn check_room(count: usize) -> io::Result<()> {
+    let first = fs::File::open("/dev/null")?;
+    let others = (1..count).map(|_| first.try_clone());
+    others.collect::<io::Result<Vec<_>>>().map(drop)
+}
+
 fn borrow<'a>(number: RawFd) -> io::Result<BorrowedFd<'a>> {
     if number < 0 {
         return Err(rustix::io::Errno::BADF.into());

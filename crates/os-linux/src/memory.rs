@@ -1,6 +1,7 @@
 //! The process's heap, and its limit of locked memory.
 
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
+use rustix::thread::{CapabilitySet, capabilities};
 use std::sync::{Mutex, PoisonError};
 
 /// Makes all threads share one heap, so that [`release`] can return all of its free memory. Call
@@ -51,6 +52,29 @@ pub fn without_memlock_limit<T>(load: impl FnOnce() -> T) -> T {
     loaded
 }
 
+/// Returns the limit on locked memory in bytes if it keeps this process from creating eBPF maps and
+/// programs, for which the kernel's error is `EPERM`: before Linux 5.11, without
+/// `CAP_SYS_RESOURCE`.
+#[must_use]
+pub fn limit_of_ebpf() -> Option<u64> {
+    let name = rustix::system::uname();
+    let release = name.release().to_str().ok()?;
+    let rights = capabilities(None).ok()?.effective;
+    let may_lift = rights.contains(CapabilitySet::SYS_RESOURCE);
+    let limit = getrlimit(Resource::Memlock);
+    let is_lifted = may_lift || limit.maximum.is_none();
+    limit
+        .current
+        .filter(|_| counts_ebpf_as_locked(release) && !is_lifted)
+}
+
+/// Returns true if a kernel of this release counts maps and programs against `RLIMIT_MEMLOCK`.
+fn counts_ebpf_as_locked(release: &str) -> bool {
+    let mut numbers = release.split(|c: char| !c.is_ascii_digit());
+    let mut next = || numbers.next()?.parse::<u32>().ok();
+    matches!((next(), next()), (Some(major), Some(minor)) if (major, minor) < (5, 11))
+}
+
 #[cfg(test)]
 mod tests {
     use std::fs;
@@ -77,6 +101,23 @@ mod tests {
         // Half of the freed memory, because other tests run at the same time.
         assert!(resident() + 25_000 < before);
         drop(last);
+    }
+
+    #[test]
+    fn old_kernels_count_ebpf_as_locked_memory() {
+        for release in ["5.10.0-30-amd64", "5.4.210", "4.19.0", "5.10-rc1"] {
+            assert!(super::counts_ebpf_as_locked(release), "{release}");
+        }
+        for release in [
+            "5.11.0",
+            "5.15.0-91-generic",
+            "6.1.0",
+            "6.18.44-fc",
+            "",
+            "x",
+        ] {
+            assert!(!super::counts_ebpf_as_locked(release), "{release}");
+        }
     }
 
     #[test]

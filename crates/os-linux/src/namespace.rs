@@ -112,6 +112,19 @@ pub fn unshare(kind: NamespaceKind) -> io::Result<()> {
 #[derive(Debug)]
 pub struct NetworkNamespace(OwnedFd);
 
+/// Takes over the descriptor of a network namespace from another process.
+impl From<OwnedFd> for NetworkNamespace {
+    fn from(descriptor: OwnedFd) -> Self {
+        Self(descriptor)
+    }
+}
+
+impl From<NetworkNamespace> for OwnedFd {
+    fn from(namespace: NetworkNamespace) -> Self {
+        namespace.0
+    }
+}
+
 impl NetworkNamespace {
     /// Creates a network namespace. Its only interface is loopback, which is down.
     ///

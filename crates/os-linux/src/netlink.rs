@@ -1,8 +1,9 @@
 //! Network configuration by netlink: links, addresses, routes, rules, route lookup, sockets, and the
 //! firewall table for a default route through a tunnel.
 //!
-//! Replaces the `ip`, `ss` and `nft` commands. [`Netlink`] makes blocking calls. The other types are
-//! plain data, which can be compared and written to a journal.
+//! Replaces the `ip`, `ss` and `nft` commands. [`Netlink`] makes blocking calls, and
+//! [`NetworkReader`] those that change nothing. The other types are plain data, which can be compared
+//! and written to a journal.
 
 mod address;
 mod client;
@@ -12,6 +13,7 @@ mod firewall;
 mod generic;
 mod link;
 mod neighbour;
+mod network_reader;
 mod notifications;
 mod route;
 mod rule;
@@ -29,7 +31,8 @@ pub use self::{
     firewall::{Firewall, FirewallState, InterfaceMatch},
     generic::GenericFamily,
     link::{Link, Medium},
-    route::{Route, RouteKind, RouteLookup},
+    network_reader::NetworkReader,
+    route::{Route, RouteKind, RouteLookup, RouteQuery},
     rule::{Mark, Rule},
     sock_diag::{SockDiag, SocketId, SocketInfo},
 };

@@ -6,7 +6,7 @@ use std::os::fd::{FromRawFd as _, OwnedFd};
 use std::{ptr, thread};
 
 use rustix::io::{read, retry_on_intr};
-use signal_hook::consts::{SIGINT, SIGTERM};
+use signal_hook::consts::{SIGHUP, SIGINT, SIGQUIT, SIGTERM};
 use signal_hook::iterator::Signals;
 
 /// Handler for SIGTERM and SIGINT that keeps them from ending the process at once.
@@ -55,6 +55,42 @@ fn name(signal: i32) -> &'static str {
     }
 }
 
+/// Signals by which a user or a service manager ends the processes of a group.
+pub const INTERRUPTIONS: [i32; 4] = [SIGHUP, SIGINT, SIGQUIT, SIGTERM];
+
+/// Blocks signals in this thread and in threads that it starts later.
+///
+/// # Errors
+///
+/// `EINVAL` for an invalid number.
+pub fn block(signals: &[i32]) -> io::Result<()> {
+    set_mask(signals).map(drop)
+}
+
+/// Blocks signals, and returns them as a set.
+fn set_mask(signals: &[i32]) -> io::Result<libc::sigset_t> {
+    let mut set = MaybeUninit::uninit();
+    // SAFETY: the function initialises the set, which lives until it returns.
+    let mut set = unsafe {
+        libc::sigemptyset(set.as_mut_ptr());
+        set.assume_init()
+    };
+    for &signal in signals {
+        // SAFETY: the set is initialised and lives until the function returns. An invalid
+        // number is an error.
+        if unsafe { libc::sigaddset(&raw mut set, signal) } != 0 {
+            return Err(io::Error::last_os_error());
+        }
+    }
+    // SAFETY: the function reads the set, which lives until it returns, and accepts a null
+    // pointer in the place of the former set.
+    let error = unsafe { libc::pthread_sigmask(libc::SIG_BLOCK, &raw const set, ptr::null_mut()) };
+    if error != 0 {
+        return Err(io::Error::from_raw_os_error(error));
+    }
+    Ok(set)
+}
+
 /// Blocked signals, which are read from a descriptor (`signalfd(2)`).
 #[derive(Debug)]
 pub struct BlockedSignals(OwnedFd);
@@ -77,26 +113,7 @@ impl BlockedSignals {
     ///
     /// `EINVAL` for an invalid number, `EMFILE` if no descriptor is left.
     pub fn block(signals: &[i32]) -> io::Result<Self> {
-        let mut set = MaybeUninit::uninit();
-        // SAFETY: the function initialises the set, which lives until it returns.
-        let mut set = unsafe {
-            libc::sigemptyset(set.as_mut_ptr());
-            set.assume_init()
-        };
-        for &signal in signals {
-            // SAFETY: the set is initialised and lives until the function returns. An invalid
-            // number is an error.
-            if unsafe { libc::sigaddset(&raw mut set, signal) } != 0 {
-                return Err(io::Error::last_os_error());
-            }
-        }
-        // SAFETY: the function reads the set, which lives until it returns, and accepts a null
-        // pointer in the place of the former set.
-        let error =
-            unsafe { libc::pthread_sigmask(libc::SIG_BLOCK, &raw const set, ptr::null_mut()) };
-        if error != 0 {
-            return Err(io::Error::from_raw_os_error(error));
-        }
+        let set = set_mask(signals)?;
         // SAFETY: the function reads the set, which lives until it returns. -1 requests a new
         // descriptor.
         let descriptor = unsafe { libc::signalfd(-1, &raw const set, libc::SFD_CLOEXEC) };

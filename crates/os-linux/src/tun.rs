@@ -62,6 +62,17 @@ pub struct Queues {
     pub refused: Option<OpenError>,
 }
 
+impl Queues {
+    /// Makes [`Tun::shutdown`] leave the interface in place: the kernel deletes it when the process
+    /// ends.
+    pub fn leave_deletion_to_exit(&mut self) {
+        let others = self.others.iter_mut();
+        std::iter::once(&mut self.first)
+            .chain(others)
+            .for_each(Tun::leave_deletion_to_exit);
+    }
+}
+
 impl From<Tun> for Queues {
     /// Returns a TUN as the only queue of its interface.
     fn from(tun: Tun) -> Self {

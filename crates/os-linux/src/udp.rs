@@ -8,6 +8,7 @@ mod send;
 mod socket;
 
 use std::{
+    borrow::Cow,
     io,
     net::{IpAddr, SocketAddr},
 };
@@ -18,7 +19,7 @@ use taupe_packet::ip::Family;
 pub use self::{
     group::{SocketGroup, Steering},
     message::receive_prefixes,
-    socket::{Socket, read_kernel_version},
+    socket::{Socket, SocketParts, read_kernel_version, set_mark},
 };
 
 /// Maximum datagrams in one batch (`UDP_MAX_SEGMENTS` before Linux 6.9, `UDP_GRO_CNT_MAX`).
@@ -168,7 +169,7 @@ pub enum BindError {
     #[error("{what} failed: {source}")]
     Io {
         /// The operation.
-        what: &'static str,
+        what: Cow<'static, str>,
         /// Its error.
         source: io::Error,
     },

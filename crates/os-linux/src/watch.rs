@@ -4,7 +4,7 @@ mod routing;
 mod settings;
 
 pub use self::{
-    routing::{LinkWatch, RouteWatch},
+    routing::{LinkWatch, RouteWatch, link_state},
     settings::SettingsWatch,
 };
 

@@ -3,6 +3,7 @@
 use std::fmt;
 use std::io::{self, Read, Write};
 
+use taupe_protocol::crypto::{HANDSHAKE_STACK, erase_dead_stack};
 use taupe_uapi::{Errno, Operation, Request, RequestReader, ScopeLookup, Status, UapiError};
 use tracing::warn;
 use zeroize::Zeroizing;
@@ -69,7 +70,7 @@ fn refusal(error: &UapiError) -> String {
 pub fn serve_client<S: Read + Write>(
     stream: &mut S,
     slot: &ClientSlot,
-    scopes: ScopeLookup,
+    scopes: ScopeLookup<'_>,
     mut answer: impl FnMut(Request) -> Option<Zeroizing<String>>,
 ) -> io::Result<()> {
     let mut reader = RequestReader::new().with_scopes(scopes);
@@ -94,6 +95,8 @@ pub fn serve_client<S: Read + Write>(
                 }
             }
         }
+        // Keys of the requests have passed through functions that have returned.
+        erase_dead_stack::<HANDSHAKE_STACK>();
     }
 }
 

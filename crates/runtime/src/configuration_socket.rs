@@ -11,7 +11,7 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use socket2::{Domain, SockAddr, Socket, Type};
-use taupe_uapi::{Request, ScopeLookup};
+use taupe_uapi::Request;
 use thiserror::Error;
 use tracing::debug;
 use zeroize::Zeroizing;
@@ -32,7 +32,7 @@ pub enum ListenError {
     #[error(transparent)]
     Directory(#[from] RunDirectoryError),
     /// The socket cannot be bound.
-    #[error("cannot listen on {}: {source}; it takes root", .path.display())]
+    #[error("cannot listen on {}: {source}{}", .path.display(), takes_root(.source))]
     Bind {
         /// Its path.
         path: PathBuf,
@@ -42,6 +42,13 @@ pub enum ListenError {
     /// A descriptor that was passed in is no socket that can listen.
     #[error("cannot listen on the configuration socket that was passed in: {0}")]
     PassedIn(#[source] io::Error),
+}
+
+fn takes_root(error: &io::Error) -> &'static str {
+    match error.kind() {
+        io::ErrorKind::PermissionDenied => "; it takes root",
+        _ => "",
+    }
 }
 
 /// The listening socket, and its file if it has one.
@@ -84,14 +91,31 @@ fn ends_within(mut stream: &UnixStream, limit: Duration) -> bool {
 /// Listens on a new socket file. Returns its inode too.
 fn listen(path: &Path) -> io::Result<(UnixListener, u64)> {
     let socket = UnixListener::bind(path)?;
-    fs::set_permissions(path, Permissions::from_mode(0o600))?;
-    Ok((socket, fs::metadata(path)?.ino()))
+    let inode = fs::set_permissions(path, Permissions::from_mode(0o600))
+        .and_then(|()| Ok(fs::metadata(path)?.ino()));
+    match inode {
+        Ok(inode) => Ok((socket, inode)),
+        Err(error) => {
+            // The first error matters, not one of the clean-up.
+            let _ = fs::remove_file(path);
+            Err(error)
+        }
+    }
 }
 
 /// The socket's file. It is removed when this is dropped, unless another program has replaced it.
 pub struct SocketFile {
     path: PathBuf,
     inode: u64,
+    is_handed_over: bool,
+}
+
+/// Removes the socket file of an interface if no program answers on it.
+pub fn remove_dead(interface: &str) {
+    let path = run_directory::socket(interface);
+    if connect(&path).is_err_and(|error| error.kind() == io::ErrorKind::ConnectionRefused) {
+        let _ = fs::remove_file(&path);
+    }
 }
 
 impl Listener {
@@ -121,7 +145,7 @@ impl Listener {
                 Err((io::ErrorKind::WouldBlock, _)) => return Err(ListenError::Running(path)),
                 Err((io::ErrorKind::NotFound, _)) => match listen(&path) {
                     Ok((socket, inode)) => {
-                        let file = Some(SocketFile { path, inode });
+                        let file = Some(SocketFile::new(path, inode));
                         return Ok(Self { socket, file });
                     }
                     // `wg` removes a socket that refuses its connection. A new socket refuses
@@ -158,6 +182,30 @@ impl Listener {
 }
 
 impl SocketFile {
+    fn new(path: PathBuf, inode: u64) -> Self {
+        Self {
+            path,
+            inode,
+            is_handed_over: false,
+        }
+    }
+
+    /// Returns the socket file of an interface, which another process has created and has handed
+    /// over ([`Self::hand_over`]).
+    ///
+    /// # Errors
+    /// The system's, if there is no file.
+    pub fn of(interface: &str) -> io::Result<Self> {
+        let path = run_directory::socket(interface);
+        let inode = fs::symlink_metadata(&path)?.ino();
+        Ok(Self::new(path, inode))
+    }
+
+    /// Leaves the removal to another process: the file stays when `self` is dropped.
+    pub fn hand_over(&mut self) {
+        self.is_handed_over = true;
+    }
+
     /// Returns the file's path.
     #[must_use]
     pub fn path(&self) -> &Path {
@@ -173,7 +221,7 @@ impl SocketFile {
 
 impl Drop for SocketFile {
     fn drop(&mut self) {
-        if self.exists() {
+        if !self.is_handed_over && self.exists() {
             let _ = fs::remove_file(&self.path);
         }
     }
@@ -196,13 +244,17 @@ pub trait AnswerRequest: Send + Sync + 'static {
     /// Answers a request; `None` if the device has ended.
     fn answer(&self, request: Request) -> Option<Zeroizing<String>>;
 
+    /// Returns the index of the interface that is the scope of an endpoint's address; `None` if there
+    /// is no interface of this name.
+    fn interface_index(&self, name: &str) -> Option<u32>;
+
     /// Called when a client has left.
     fn client_left(&self) {}
 }
 
 /// Serves clients, each in a thread of its own, until the socket is shut down (Linux: accept(2) then
-/// returns `EINVAL`). `scopes` resolves interface names in addresses.
-pub fn serve(socket: &UnixListener, scopes: ScopeLookup, answer: &Arc<impl AnswerRequest>) {
+/// returns `EINVAL`).
+pub fn serve(socket: &UnixListener, answer: &Arc<impl AnswerRequest>) {
     let clients = Arc::new(Clients::default());
     loop {
         let stream = match socket.accept() {
@@ -218,7 +270,7 @@ pub fn serve(socket: &UnixListener, scopes: ScopeLookup, answer: &Arc<impl Answe
         let slot = clients.admit();
         let answer = Arc::clone(answer);
         let client = move || {
-            if let Err(error) = serve_stream(&*answer, stream, &slot, scopes) {
+            if let Err(error) = serve_stream(&*answer, stream, &slot) {
                 debug!(%error, "configuration client ended");
             }
             answer.client_left();
@@ -234,11 +286,11 @@ fn serve_stream(
     answer: &impl AnswerRequest,
     mut stream: UnixStream,
     slot: &ClientSlot,
-    scopes: ScopeLookup,
 ) -> io::Result<()> {
     stream.set_read_timeout(Some(TICK))?;
     stream.set_write_timeout(Some(TICK))?;
-    serve_client(&mut stream, slot, scopes, |request| answer.answer(request))
+    let scopes = |name: &str| answer.interface_index(name);
+    serve_client(&mut stream, slot, &scopes, |request| answer.answer(request))
 }
 
 #[cfg(test)]

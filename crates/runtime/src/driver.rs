@@ -10,11 +10,14 @@
 //! call the user takes all events ([`Driver::poll_event`]), then waits for
 //! [`Driver::next_deadline`], a wake-up or a datagram. Transport data does not pass through the
 //! driver: any thread carries it with [`taupe_protocol::DataPath`].
+//!
+//! Handshakes leave secrets on the stack of the thread that calls the driver. Each method that may
+//! have done so erases them before it returns.
 
 use std::sync::Arc;
 use std::time::Duration;
 
-use taupe_protocol::crypto::Provider;
+use taupe_protocol::crypto::{HANDSHAKE_STACK, Provider, erase_dead_stack};
 use taupe_protocol::message::{Kind, classify};
 use taupe_protocol::time::{Instant, Now};
 use taupe_protocol::update::DeviceUpdate;
@@ -108,6 +111,9 @@ impl Driver {
             handled += count;
             time = now();
             if count == 0 || left == 0 || time.boot >= until {
+                if handled > 0 {
+                    erase_dead_stack::<HANDSHAKE_STACK>();
+                }
                 return Handled {
                     handled,
                     left,
@@ -173,19 +179,27 @@ impl Driver {
     /// Ends the device and erases its keys. Afterwards take all events once more.
     pub fn close(&mut self) {
         self.device.close();
+        erase_dead_stack::<HANDSHAKE_STACK>();
     }
 }
 
-/// Does the work of a device that is due: requests of the packet path, and deadlines.
+/// Does the work of a device that is due: requests of the packet path, and deadlines. Erases the
+/// stack of the handshakes that it has begun and the sessions that it has ended.
 pub fn run_due(device: &mut Device, now: Now) {
+    let mut has_worked = false;
     if device.has_pending_work() {
         device.handle_pending_work(now);
+        has_worked = true;
     }
     if let Some((at, reason)) = device.next_deadline()
         && at <= now.boot
     {
         debug!(?reason, "deadline");
         device.handle_deadline(now);
+        has_worked = true;
+    }
+    if has_worked {
+        erase_dead_stack::<HANDSHAKE_STACK>();
     }
 }
 

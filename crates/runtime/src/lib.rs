@@ -33,6 +33,8 @@ pub mod resolver;
 #[cfg(all(feature = "configuration", unix))]
 mod run_directory;
 #[cfg(feature = "driver")]
+pub mod saved_state;
+#[cfg(feature = "driver")]
 pub mod services;
 #[cfg(feature = "driver")]
 pub mod timestamps;

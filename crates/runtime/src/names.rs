@@ -93,8 +93,7 @@ impl Lookups {
         let started = std::thread::Builder::new()
             .name("names".into())
             .spawn(move || {
-                let addresses = resolver.resolve(&question.name, mark);
-                let addresses = addresses.map(|addresses| usable(&*resolver, &addresses, mark));
+                let addresses = look_up(&*resolver, &question.name, mark);
                 report(Answer {
                     question,
                     addresses,
@@ -107,6 +106,20 @@ impl Lookups {
             });
         }
     }
+}
+
+/// Looks up a name. Returns the addresses to which the device can send now, at most 16, the preferred
+/// first. `mark` is that of the device's datagrams (Linux).
+///
+/// # Errors
+/// As [`Resolver::resolve`].
+pub fn look_up(
+    resolver: &dyn Resolver,
+    name: &EndpointName,
+    mark: u32,
+) -> io::Result<Vec<SocketAddr>> {
+    let addresses = resolver.resolve(name, mark)?;
+    Ok(usable(resolver, &addresses, mark))
 }
 
 /// Returns the addresses to which the device can send now. This excludes IPv6 addresses on a system

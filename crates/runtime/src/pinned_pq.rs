@@ -37,6 +37,20 @@ pub struct PinnedPeersError {
     source: io::Error,
 }
 
+impl PinnedPeersError {
+    /// Returns the error of reading the folder `path`.
+    #[must_use]
+    pub fn new(path: PathBuf, source: io::Error) -> Self {
+        Self { path, source }
+    }
+
+    /// Returns the folder and the system's error.
+    #[must_use]
+    pub fn into_parts(self) -> (PathBuf, io::Error) {
+        (self.path, self.source)
+    }
+}
+
 impl PinnedPeers {
     /// Returns the records in a folder. `None` is `/var/lib/taupe`.
     #[must_use]
@@ -45,55 +59,6 @@ impl PinnedPeers {
             dir: files::state_dir(dir).join("post-quantum"),
             warned: false,
         }
-    }
-
-    /// Marks the pinned peers in an update.
-    ///
-    /// The record is that of the private key that the update sets, or else that of `current`, the
-    /// device's own key. If the update sets a key, this also marks peers that the device already
-    /// has. `prefers` returns true if any of those is [`PostQuantum::Prefer`].
-    ///
-    /// # Errors
-    ///
-    /// [`PinnedPeersError`], if that affects a peer with [`PostQuantum::Prefer`]. The update must not be
-    /// applied then.
-    pub fn mark_pinned(
-        &self,
-        current: Option<PublicKey>,
-        prefers: impl FnOnce() -> bool,
-        update: &mut DeviceUpdate,
-    ) -> Result<(), PinnedPeersError> {
-        let asks = |peer: &PeerUpdate| peer.post_quantum == Some(Some(PostQuantum::Prefer));
-        let asked = update.peers.iter().any(asks);
-        if update.private_key.is_none() && !asked {
-            return Ok(());
-        }
-        let set = |private: &PrivateKeyUpdate| {
-            let key = private.key.as_ref()?;
-            Some(PublicKey(default_provider().dh.public(key.expose())))
-        };
-        let key = update.private_key.as_ref().map_or(current, set);
-        let Some(key) = key else {
-            return Ok(());
-        };
-        let known = match self.load(&key) {
-            Ok(known) => known,
-            Err(error) if asked || (!update.replace_peers && prefers()) => return Err(error),
-            Err(_) => return Ok(()),
-        };
-        for peer in update.peers.iter_mut().filter(|peer| asks(peer)) {
-            peer.pq_pinned |= known.contains(&peer.public_key);
-        }
-        if update.private_key.is_some() {
-            update
-                .peers
-                .extend(known.into_iter().map(|peer| PeerUpdate {
-                    update_only: true,
-                    pq_pinned: true,
-                    ..PeerUpdate::new(peer)
-                }));
-        }
-        Ok(())
     }
 
     /// Returns the pinned peers of a key.
@@ -153,6 +118,56 @@ impl PinnedPeers {
             ),
         }
     }
+}
+
+/// Marks the pinned peers in an update.
+///
+/// `load` reads the record of a private key, by its public key. The record is that of the private
+/// key that the update sets, or else that of `current`, the device's own key. If the update sets a
+/// key, this also marks peers that the device already has. `prefers` returns true if any of those
+/// is [`PostQuantum::Prefer`].
+///
+/// # Errors
+///
+/// [`PinnedPeersError`], if that affects a peer with [`PostQuantum::Prefer`]. The update must not be
+/// applied then.
+pub(crate) fn mark_pinned(
+    load: impl FnOnce(&PublicKey) -> Result<BTreeSet<PublicKey>, PinnedPeersError>,
+    current: Option<PublicKey>,
+    prefers: impl FnOnce() -> bool,
+    update: &mut DeviceUpdate,
+) -> Result<(), PinnedPeersError> {
+    let asks = |peer: &PeerUpdate| peer.post_quantum == Some(Some(PostQuantum::Prefer));
+    let asked = update.peers.iter().any(asks);
+    if update.private_key.is_none() && !asked {
+        return Ok(());
+    }
+    let set = |private: &PrivateKeyUpdate| {
+        let key = private.key.as_ref()?;
+        Some(PublicKey(default_provider().dh.public(key.expose())))
+    };
+    let key = update.private_key.as_ref().map_or(current, set);
+    let Some(key) = key else {
+        return Ok(());
+    };
+    let known = match load(&key) {
+        Ok(known) => known,
+        Err(error) if asked || (!update.replace_peers && prefers()) => return Err(error),
+        Err(_) => return Ok(()),
+    };
+    for peer in update.peers.iter_mut().filter(|peer| asks(peer)) {
+        peer.pq_pinned |= known.contains(&peer.public_key);
+    }
+    if update.private_key.is_some() {
+        update
+            .peers
+            .extend(known.into_iter().map(|peer| PeerUpdate {
+                update_only: true,
+                pq_pinned: true,
+                ..PeerUpdate::new(peer)
+            }));
+    }
+    Ok(())
 }
 
 fn peer_of(entry: &fs::DirEntry) -> io::Result<PublicKey> {
@@ -250,17 +265,14 @@ mod tests {
             private_key: Some(private),
             ..DeviceUpdate::default()
         };
-        pinned_pq
-            .mark_pinned(None, || false, &mut update)
-            .expect("known");
+        let load = |key: &PublicKey| pinned_pq.load(key);
+        mark_pinned(load, None, || false, &mut update).expect("known");
         let [said] = &update.peers[..] else {
             panic!("one peer is known");
         };
         assert!(said.public_key == one && said.update_only && said.pq_pinned);
         let mut update = preferring(&[one, two]);
-        pinned_pq
-            .mark_pinned(Some(own), || false, &mut update)
-            .expect("known");
+        mark_pinned(load, Some(own), || false, &mut update).expect("known");
         let pinned: Vec<bool> = update.peers.iter().map(|peer| peer.pq_pinned).collect();
         assert_eq!(pinned, [true, false]);
     }
@@ -319,7 +331,8 @@ mod tests {
                 update
             };
             let refused = |mut update: DeviceUpdate, current, prefers: bool| {
-                let recalled = pinned_pq.mark_pinned(current, || prefers, &mut update);
+                let load = |key: &PublicKey| pinned_pq.load(key);
+                let recalled = mark_pinned(load, current, || prefers, &mut update);
                 recalled.err().map(|error| error.to_string())
             };
             let text = refused(preferring(&[one]), Some(own), false).expect("refused");

@@ -31,7 +31,8 @@ pub trait Resolver: Send + Sync {
     /// There are no addresses, or the look-up has failed.
     fn resolve(&self, name: &EndpointName, mark: u32) -> io::Result<Vec<SocketAddr>>;
 
-    /// Checks whether the device could send a datagram to an address now.
+    /// Checks whether the device could send a datagram to an address now. A resolver in a process that
+    /// opens no socket returns true if another process has done this check ([`crate::names::look_up`]).
     fn can_send_to(&self, address: SocketAddr, mark: u32) -> bool {
         udp::connect(address, mark).is_ok()
     }

@@ -6,7 +6,7 @@ use std::net::SocketAddr;
 use std::path::Path;
 use std::sync::{Arc, mpsc};
 
-use taupe_protocol::crypto::default_provider;
+use taupe_protocol::crypto::{HANDSHAKE_STACK, default_provider, erase_dead_stack};
 use taupe_protocol::key::PublicKey;
 use taupe_protocol::update::{DeviceUpdate, PeerUpdate, PostQuantum};
 use taupe_protocol::{Device, Endpoint, Notice, Output, UpdateError, Wake};
@@ -14,15 +14,14 @@ use tracing::{debug, info, warn};
 
 use crate::clock::now;
 use crate::names::{Answer, Lookups, Question};
-use crate::pinned_pq::{PinnedPeers, PinnedPeersError};
+use crate::pinned_pq::{PinnedPeersError, mark_pinned};
 use crate::resolver::Resolver;
-use crate::timestamps::Timestamps;
+use crate::saved_state::{SavedState, StateFiles};
 use crate::unresolved::UnresolvedEndpoints;
 
 /// The services of one device.
 pub struct Services {
-    timestamps: Timestamps,
-    pinned_pq: PinnedPeers,
+    saved: Box<dyn SavedState>,
     lookups: Lookups,
     answers: mpsc::Receiver<Answer>,
     unresolved: UnresolvedEndpoints,
@@ -67,6 +66,11 @@ impl Services {
     /// Returns services that save their state in a folder. `None` is `/var/lib/taupe`. Any thread
     /// may call `wake`, when [`Self::handle_answers`] has something to do.
     pub fn new(state_dir: Option<&Path>, resolver: Arc<dyn Resolver>, wake: Wake) -> Self {
+        Self::with_state(Box::new(StateFiles::new(state_dir)), resolver, wake)
+    }
+
+    /// Returns services like [`Self::new`] that save their state elsewhere.
+    pub fn with_state(saved: Box<dyn SavedState>, resolver: Arc<dyn Resolver>, wake: Wake) -> Self {
         let (send, answers) = mpsc::channel();
         let report = move |answer| {
             if send.send(answer).is_ok() {
@@ -74,8 +78,7 @@ impl Services {
             }
         };
         Self {
-            timestamps: Timestamps::new(state_dir),
-            pinned_pq: PinnedPeers::new(state_dir),
+            saved,
             lookups: Lookups::new(resolver, report),
             answers,
             unresolved: UnresolvedEndpoints::default(),
@@ -115,8 +118,8 @@ impl Services {
             let mut peers = device.status().peers.into_iter();
             peers.any(|peer| peer.post_quantum == Some(PostQuantum::Prefer))
         };
-        self.pinned_pq
-            .mark_pinned(device.public_key(), prefers, &mut update)?;
+        let load = |key: &PublicKey| self.saved.pinned_peers(key);
+        mark_pinned(load, device.public_key(), prefers, &mut update)?;
         if let Some(private) = &mut update.private_key {
             let dh = default_provider().dh;
             let public = private
@@ -124,8 +127,9 @@ impl Services {
                 .as_ref()
                 .map(|key| PublicKey(dh.public(key.expose())));
             private.timestamp_floor = public
-                .map(|key| self.timestamps.load(&key))
+                .map(|key| self.saved.timestamp(&key))
                 .unwrap_or_default();
+            erase_dead_stack::<HANDSHAKE_STACK>();
         }
         Ok(PreparedUpdate(update))
     }
@@ -148,13 +152,13 @@ impl Services {
             }
             Output::Notice(notice) => return Some(Event::Notice(notice)),
             Output::ReserveTimestamps { public_key, up_to } => {
-                self.timestamps.store(&public_key, up_to)
+                self.saved.save_timestamp(&public_key, up_to)
             }
             Output::PinPostQuantum {
                 public_key,
                 peer,
                 pinned,
-            } => self.pinned_pq.store(&public_key, peer, pinned),
+            } => self.saved.save_pin(&public_key, peer, pinned),
             Output::Resolve { public_key, name } => {
                 debug!(%name, "a peer is unresponsive: looking up its name");
                 self.ask(device, Question { public_key, name });
@@ -279,7 +283,9 @@ impl PreparedUpdate {
     ///
     /// [`UpdateError`], if another update has been applied to the device meanwhile.
     pub fn apply(self, device: &mut Device) -> Result<(), UpdateError> {
-        device.update(now(), self.0)
+        let updated = device.update(now(), self.0);
+        erase_dead_stack::<HANDSHAKE_STACK>();
+        updated
     }
 }
 

@@ -14,15 +14,7 @@ pub fn connect(remote: SocketAddr, mark: u32) -> io::Result<UdpSocket> {
         SocketAddr::V4(_) => Ipv4Addr::UNSPECIFIED.into(),
         SocketAddr::V6(_) => Ipv6Addr::UNSPECIFIED.into(),
     };
-    connect_from(any, remote, mark)
-}
-
-/// Returns a socket like [`connect`] that is bound to the local address `source`.
-///
-/// # Errors
-/// The system's error.
-pub fn connect_from(source: IpAddr, remote: SocketAddr, mark: u32) -> io::Result<UdpSocket> {
-    let socket = UdpSocket::bind((source, 0))?;
+    let socket = UdpSocket::bind((any, 0))?;
     system::set_mark(&socket, mark)?;
     socket.connect(remote)?;
     Ok(socket)

@@ -20,7 +20,8 @@ use crate::config::SandboxConfig;
 use crate::hidden::CoveredPaths;
 use crate::process::{Namespaces, PendingChild, PendingSandbox, SandboxError};
 use crate::setup_error::{SetupError, SystemFacts, failed};
-use crate::{files, message, network, obstacle, rights};
+use crate::{files, network, obstacle, rights};
+use taupe_os_linux::message_socket as message;
 
 /// Exit status if the sandbox cannot be set up or joined.
 pub const NOT_SET_UP: u8 = 125;

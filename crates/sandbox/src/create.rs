@@ -3,14 +3,13 @@
 use std::ffi::OsString;
 use std::os::fd::AsFd as _;
 
-use rustix::net::{AddressFamily, SocketFlags, SocketType, socketpair};
 use rustix::process::{PidfdFlags, pidfd_open};
 use taupe_os_linux::process::fork;
 
 use crate::child;
 use crate::config::SandboxConfig;
-use crate::message;
 use crate::process::{Child, PendingChild, PendingSandbox, SandboxError};
+use taupe_os_linux::message_socket as message;
 
 /// Forks a child that sets a sandbox up and later becomes `command`: a program, searched in `PATH`,
 /// with its arguments.
@@ -22,13 +21,7 @@ pub fn create_sandbox(
     config: &SandboxConfig,
     command: &[OsString],
 ) -> Result<PendingSandbox, SandboxError> {
-    let (socket, theirs) = socketpair(
-        AddressFamily::UNIX,
-        SocketType::SEQPACKET,
-        SocketFlags::CLOEXEC,
-        None,
-    )
-    .map_err(|error| SandboxError::Process(error.into()))?;
+    let (socket, theirs) = message::pair().map_err(SandboxError::Process)?;
     let mut sockets = Some((socket, theirs));
     let pid = fork(|| match sockets.take() {
         Some((ours, socket)) => {

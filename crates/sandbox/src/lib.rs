@@ -28,14 +28,12 @@
 //! | `rights.rs` | capabilities that the command loses |
 //! | `setup_error.rs`, `obstacle.rs` | reasons for failure, and obstacles that can be removed |
 //! | `rendezvous.rs` | how other commands find a running sandbox |
-//! | `message.rs` | messages with text and descriptors over a socket |
 
 mod child;
 mod config;
 mod create;
 mod files;
 mod hidden;
-mod message;
 mod network;
 mod obstacle;
 mod process;

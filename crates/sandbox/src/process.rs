@@ -6,8 +6,8 @@ use std::os::fd::{AsFd as _, OwnedFd};
 use rustix::process::{Pid, Signal, pidfd_send_signal};
 use taupe_os_linux::watch::LinkWatch;
 
-use crate::message;
 use crate::obstacle::Obstacle;
+use taupe_os_linux::message_socket as message;
 
 /// Message to the child: the TUN is served.
 const RELEASE: &[u8] = b"go";

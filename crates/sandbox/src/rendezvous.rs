@@ -18,8 +18,8 @@ use rustix::net::{
 };
 use rustix::process::{PidfdFlags, Uid, geteuid, pidfd_open};
 
-use crate::message;
 use crate::process::Namespaces;
+use taupe_os_linux::message_socket as message;
 
 /// Pending connections. Further ones are refused.
 const BACKLOG: i32 = 16;

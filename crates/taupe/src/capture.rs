@@ -2,21 +2,20 @@
 //! adapter mode, and what a running device keeps for them.
 
 use crate::app_conflicts;
+use crate::device::Translation as DeviceTranslation;
 use ipnet::IpNet;
 use serde::{Deserialize, Serialize};
 use std::io;
 use std::net::IpAddr;
 use std::path::{Path, PathBuf};
-use std::sync::Arc;
 use taupe_adapter::{Translation, TransparentSettings};
 use taupe_config::destinations;
 use taupe_config::file::{File, Forwarded, KillSwitch, Peer, SystemBus, Table};
 use taupe_inspect::rules::{follow_links, resolve};
 use taupe_inspect::traffic::TrafficServer;
 use taupe_nat::flows;
-use taupe_nat::translate::{Settings, Translator};
+use taupe_nat::translate::Settings;
 use taupe_os_linux::netlink::{Netlink, NetlinkError};
-use taupe_packet::tap::Tap;
 use taupe_transparent::capture::{Capture, CaptureSettings};
 use taupe_transparent::error::TransparentError;
 use taupe_transparent::marks::Marking;
@@ -54,6 +53,8 @@ pub(crate) enum CaptureError {
     Conflict(#[from] app_conflicts::AppConflict),
     #[error(transparent)]
     System(#[from] NetlinkError),
+    #[error("the device has no translator")]
+    NoTranslator,
     #[error("the interface {0} is gone")]
     NoInterface(String),
     #[error("cannot switch IPv6 off on {interface}: {source}")]
@@ -202,9 +203,7 @@ impl CapturePlan {
         // for example by mounting a file system.
         follow_links(&mut self.choice.rules);
         let entry = match self.means {
-            Means::Translation(translation) => {
-                Entry::Translator(Translator::new(&settings(translation)))
-            }
+            Means::Translation(translation) => Entry::Translation(settings(translation)),
             Means::Mark(mark) => Entry::Mark(mark),
         };
         PreparedCapture {
@@ -223,7 +222,7 @@ pub(crate) struct PreparedCapture {
 }
 
 enum Entry {
-    Translator(Translator),
+    Translation(Settings),
     Mark(u32),
 }
 
@@ -239,18 +238,22 @@ pub(crate) enum RunningCapture {
 }
 
 impl PreparedCapture {
-    /// Returns the translation between the interface and the tunnel, if there is one.
-    pub(crate) fn tap(&self) -> Option<Arc<dyn Tap>> {
+    /// Returns the settings of the translation between the interface and the tunnel, if there is one.
+    pub(crate) fn translation(&self) -> Option<Settings> {
         match &self.entry {
-            Entry::Translator(translator) => Some(Arc::new(translator.clone())),
+            Entry::Translation(settings) => Some(settings.clone()),
             Entry::Mark(_) => None,
         }
     }
 
-    /// Starts to capture packets for a device in this process. When this returns, selected
-    /// applications use the tunnel or are blocked. With a mark, they use it as soon as the routes
-    /// exist.
-    pub(crate) fn begin(self, interface: &str) -> Result<RunningCapture, CaptureError> {
+    /// Starts to capture packets for a device, whose translator is `translation`. When this returns,
+    /// selected applications use the tunnel or are blocked. With a mark, they use it as soon as the
+    /// routes exist.
+    pub(crate) fn begin(
+        self,
+        interface: &str,
+        translation: Option<DeviceTranslation>,
+    ) -> Result<RunningCapture, CaptureError> {
         let Self {
             choice,
             entry,
@@ -261,19 +264,19 @@ impl PreparedCapture {
         app_conflicts::check(interface, &file, &choice.rules)?;
         let link = Netlink::open()?.link(interface)?;
         let link = link.ok_or_else(|| CaptureError::NoInterface(interface.to_owned()))?;
-        Ok(match entry {
-            Entry::Translator(translator) => {
+        Ok(match (entry, translation) {
+            (Entry::Translation(_), None) => return Err(CaptureError::NoTranslator),
+            (Entry::Translation(_), Some(DeviceTranslation { control, report })) => {
                 without_ipv6(interface)?;
-                let counted = translator.clone();
-                let _capture = Capture::begin(interface, link.index, &choice, translator)?;
+                let _capture = Capture::begin(interface, link.index, &choice, control)?;
                 // The tunnel works without it.
-                let teller = TrafficServer::begin(interface, counted);
+                let teller = TrafficServer::begin(interface, report);
                 let _teller = teller
                     .inspect_err(|error| tracing::warn!(%error, "UDP traffic is not counted"))
                     .ok();
                 RunningCapture::Translated { _capture, _teller }
             }
-            Entry::Mark(mark) => {
+            (Entry::Mark(mark), _) => {
                 let marking = Marking::begin(interface, link.index, mark, &choice)?;
                 RunningCapture::Marked {
                     _marking: Box::new(marking),

@@ -65,6 +65,16 @@ impl Confinement {
         }
     }
 
+    /// Restricts the only thread of a packet process, and those that it starts later. It may open
+    /// nothing.
+    pub(crate) fn of_packets() -> Self {
+        read_kernel_version();
+        Self {
+            layers: restrict_thread(&Rights::none()).into(),
+            list: &lists::PACKETS,
+        }
+    }
+
     /// Restricts the calls of all threads, and logs which layers hold.
     pub(crate) fn finish(mut self) {
         let calls = restrict_calls(self.list, OnViolation::from_environment());

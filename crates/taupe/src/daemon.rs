@@ -2,7 +2,7 @@
 
 use crate::background::{BackgroundError, Starter, StarterGone};
 use crate::capture::{CaptureError, CapturePlan, PreparedCapture, RunningCapture};
-use crate::device::Device;
+use crate::device::{Device, Place};
 use crate::device_log::Logging;
 use crate::endpoint_names;
 use crate::logging;
@@ -20,7 +20,7 @@ use taupe_engine::{
     Exit, Options, Resolver, StartError, SystemResolver, TunSource, UapiSource, Underlay,
 };
 use taupe_inspect::status::with_advice;
-use taupe_os_linux::descriptor::inherited;
+use taupe_os_linux::descriptor::{check_room, inherited};
 use taupe_os_linux::signals::Termination;
 
 /// Reason why a device could not be started or run to its end.
@@ -48,6 +48,14 @@ pub(crate) enum DaemonError {
     Outer(#[from] OuterError),
     #[error("cannot start a thread: {0}")]
     Thread(#[source] io::Error),
+    #[error(
+        "{interface} needs {LATER_DESCRIPTORS} more descriptors, for its UDP sockets and clients: \
+         {source}; raise the limit (`ulimit -n`, or LimitNOFILE= of a service)"
+    )]
+    Descriptors {
+        interface: String,
+        source: io::Error,
+    },
     #[error("the starting process has received the reason")]
     Reported,
 }
@@ -89,14 +97,24 @@ fn start<D: Device>(plan: DevicePlan) -> Result<Running<D>, DaemonError> {
     let termination = Termination::catch().map_err(DaemonError::Signals)?;
     let device = start_here::<D>(plan)?;
     let stop = device.device.stopper();
-    termination
-        .then(move |signal| {
-            tracing::info!("{signal}: stopping");
-            stop();
-        })
-        .map_err(DaemonError::Signals)?;
-    Ok(device)
+    let caught = termination.then(move |signal| {
+        tracing::info!("{signal}: stopping");
+        stop();
+    });
+    match caught {
+        Ok(()) => Ok(device),
+        Err(error) => {
+            device.stop();
+            device.run();
+            Err(DaemonError::Signals(error))
+        }
+    }
 }
+
+/// Descriptors that a device opens after its start: UDP sockets for up to 16 lanes, connections of
+/// configuration clients, files of the saved state. Checking once that there is room for them also
+/// finds a lack of descriptors because of which optional parts were left out during the start.
+pub(crate) const LATER_DESCRIPTORS: usize = 64;
 
 /// A running device.
 pub(crate) struct Running<D> {
@@ -143,7 +161,7 @@ impl<D: Device> Running<D> {
 
 /// Starts a device in this process without catching signals.
 pub(crate) fn start_here<D: Device>(plan: DevicePlan) -> Result<Running<D>, DaemonError> {
-    let mut options = options(&plan)?;
+    let options = options(&plan)?;
     let DevicePlan {
         interface,
         capture,
@@ -152,12 +170,15 @@ pub(crate) fn start_here<D: Device>(plan: DevicePlan) -> Result<Running<D>, Daem
     } = plan;
     let interface = interface.to_string();
     let capture = capture.map(CapturePlan::prepare);
-    options.tap = capture.as_ref().and_then(PreparedCapture::tap);
+    let place = match &capture {
+        None => Place::PacketProcess,
+        Some(capture) => Place::ThisProcess(capture.translation()),
+    };
     disable_core_files();
     // Files of the device must only be accessible to its owner. Hooks and other child processes
     // create files with the caller's umask.
     let umask = rustix::process::umask(Mode::RWXG | Mode::RWXO);
-    let devices = start_both::<D>(options, outer);
+    let devices = start_both::<D>(options, place, outer);
     rustix::process::umask(umask);
     let Both {
         device,
@@ -165,7 +186,8 @@ pub(crate) fn start_here<D: Device>(plan: DevicePlan) -> Result<Running<D>, Daem
         resolver,
     } = devices?;
     let has_names_left = capture.is_some() || outer.is_some();
-    let capture = match capture.map(|capture| capture.begin(&interface)).transpose() {
+    let begin = |capture: PreparedCapture| capture.begin(&interface, device.translation());
+    let capture = match capture.map(begin).transpose() {
         Ok(capture) => capture,
         Err(error) => {
             device.stopper()();
@@ -190,14 +212,21 @@ pub(crate) fn start_here<D: Device>(plan: DevicePlan) -> Result<Running<D>, Daem
     let settings = watch_settings(&interface)
         .inspect_err(|error| tracing::warn!(%error, "network settings are not watched"))
         .unwrap_or_default();
-    tracing::info!("{interface} is ready");
-    Ok(Running {
+    let running = Running {
         interface,
         device,
         _capture: capture,
         _settings: settings,
         outer,
-    })
+    };
+    if let Err(source) = check_room(LATER_DESCRIPTORS) {
+        let interface = running.interface.clone();
+        running.stop();
+        running.run();
+        return Err(DaemonError::Descriptors { interface, source });
+    }
+    tracing::info!("{} is ready", running.interface);
+    Ok(running)
 }
 
 /// Disables core files, which would contain keys. If the system refuses, they stay enabled.
@@ -229,21 +258,25 @@ struct Both<D> {
 /// Starts a device. If it goes through an outer device, starts that one first.
 fn start_both<D: Device>(
     mut options: Options,
+    place: Place,
     outer: Option<OuterPlan>,
 ) -> Result<Both<D>, DaemonError> {
-    let outer = outer.map(|plan| via::start::<D>(plan, options.offloads));
+    let outer =
+        outer.map(|plan| via::start::<D>(plan, options.offloads, without_translator(&place)));
     let (outer, resolver): (_, Arc<dyn Resolver>) = match outer.transpose()? {
         None => (None, Arc::new(SystemResolver::default())),
         Some(OuterStart {
             outer,
-            underlay,
+            network,
+            mark,
             names,
         }) => {
-            options.underlay = underlay;
+            options.underlay = Underlay::Behind(network);
+            options.outer_mark = Some(mark);
             (Some(outer), Arc::new(names))
         }
     };
-    match D::start(options, Arc::clone(&resolver)) {
+    match D::start(options, place, Arc::clone(&resolver)) {
         Ok(device) => Ok(Both {
             device,
             outer,
@@ -255,6 +288,14 @@ fn start_both<D: Device>(
             }
             Err(error.into())
         }
+    }
+}
+
+/// Returns the place of an outer device, which translates nothing.
+fn without_translator(place: &Place) -> Place {
+    match place {
+        Place::PacketProcess => Place::PacketProcess,
+        Place::ThisProcess(_) => Place::ThisProcess(None),
     }
 }
 
@@ -276,6 +317,7 @@ fn options(plan: &DevicePlan) -> Result<Options, DaemonError> {
             None => TunSource::Create { lanes: plan.lanes },
         },
         underlay: Underlay::Here,
+        outer_mark: None,
         tap: None,
         uapi: passed(UAPI, plan.uapi)?.map_or(UapiSource::Bind, UapiSource::Fd),
         offloads: plan.offloads,
@@ -288,16 +330,16 @@ fn options(plan: &DevicePlan) -> Result<Options, DaemonError> {
 mod tests {
     use super::{DaemonError, run_for};
     use crate::background::Starter;
+    use crate::device::CommandDevice;
     use rustix::process::{DumpableBehavior, dumpable_behavior};
     use std::io::Write as _;
     use std::os::unix::net::UnixStream;
-    use taupe_engine::Engine;
 
     #[test]
     fn core_files_are_disabled_before_a_plan_is_read() {
         let (mut ours, theirs) = UnixStream::pair().expect("sockets");
         ours.write_all(b"no plan\n").expect("written");
-        let outcome = run_for::<Engine>(Starter::at(theirs));
+        let outcome = run_for::<CommandDevice>(Starter::at(theirs));
         assert!(matches!(outcome, Err(DaemonError::Reported)));
         let behaviour = dumpable_behavior().expect("a behaviour");
         assert_eq!(behaviour, DumpableBehavior::NotDumpable);

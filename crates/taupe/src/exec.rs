@@ -11,7 +11,7 @@ mod signals;
 use crate::arguments::{DeviceSettings, ExecOrder, SandboxOrder};
 use crate::confinement::Confinement;
 use crate::console::say;
-use crate::device::Device;
+use crate::device::InProcess;
 use crate::endpoints;
 use crate::peer_notices;
 use crate::remarks::with_command;
@@ -77,10 +77,10 @@ fn system(what: &'static str) -> impl FnOnce(io::Error) -> ExecError {
 }
 
 /// Runs the command. Returns the command's exit status.
-pub(crate) fn main<D: Device>(order: &ExecOrder) -> ExitCode {
+pub(crate) fn main(order: &ExecOrder) -> ExitCode {
     let ended = match &order.sandbox {
         SandboxOrder::New { file, hide_session } => {
-            begin::<D>(file, *hide_session, &order.command, &order.device)
+            begin(file, *hide_session, &order.command, &order.device)
         }
         SandboxOrder::Join { name } => {
             let name = name.to_string_lossy();
@@ -95,7 +95,7 @@ pub(crate) fn main<D: Device>(order: &ExecOrder) -> ExitCode {
 }
 
 /// Runs the first command of a tunnel. Returns after the last command has ended.
-fn begin<D: Device>(
+fn begin(
     word: &OsStr,
     hide_session: bool,
     command: &[OsString],
@@ -139,6 +139,7 @@ fn begin<D: Device>(
         interface: name.to_owned(),
         tun: TunSource::Elsewhere { tun, watch },
         underlay: Underlay::Here,
+        outer_mark: None,
         tap: None,
         uapi: UapiSource::Fd(listener),
         // A confined process loads no program into the kernel.
@@ -151,7 +152,7 @@ fn begin<D: Device>(
             say(&format_args!("taupe: {}", peer_notices::text(&notice)))
         })),
     };
-    let device = D::start(options, Arc::new(SystemResolver::default()))?;
+    let device = InProcess::start(options, None, Arc::new(SystemResolver::default()))?;
     let configured = taupe_client::apply_over(
         connection,
         &taupe_client::setconf_request(&file, &endpoints),

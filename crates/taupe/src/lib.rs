@@ -50,6 +50,7 @@ cfg_if::cfg_if! {
         mod interrupt;
         mod linux;
         mod mode;
+        mod packet_process;
         mod paint;
         mod passed_descriptor;
         mod plan;
@@ -66,7 +67,7 @@ cfg_if::cfg_if! {
         mod via;
 
         pub use arguments::command_line;
-        pub use device::Device;
+        pub use device::{CommandDevice, Device, InProcess, Place, Translation};
         pub use linux::{main, run};
     } else if #[cfg(windows)] {
         mod portable;

@@ -3,26 +3,32 @@
 use crate::arguments::{self, ArgumentError, DeviceOrder, Order};
 use crate::background::{self, BackgroundFiles, Starter};
 use crate::daemon::{self, DaemonError};
-use crate::device::Device;
+use crate::device::{CommandDevice, Device};
 use crate::plan::DevicePlan;
 use crate::{FAILED, MISUSED, complain, exit_status};
 use crate::{allowed_ips, app, check, doctor, exec, explain, flows, proxy, report, status};
-use crate::{tunnel, wg};
+use crate::{packet_process, tunnel, wg};
 use std::ffi::OsString;
 use std::io::Write as _;
 use std::process::ExitCode;
-use taupe_engine::Engine;
+use taupe_os_linux::packet_process::{ARGUMENT, PROGRAM};
 
 /// Executes the order in the process's arguments and environment.
 #[must_use]
 pub fn run() -> ExitCode {
-    main::<Engine>()
+    main::<CommandDevice>()
 }
 
 /// Executes the order in the process's arguments and environment, with devices of the given kind.
 #[must_use]
 pub fn main<D: Device>() -> ExitCode {
     let arguments: Vec<OsString> = std::env::args_os().collect();
+    if let [program, argument, _interface] = &*arguments
+        && program == PROGRAM
+        && argument == ARGUMENT
+    {
+        return packet_process::main();
+    }
     match Starter::of_this_process(&arguments) {
         Ok(None) => {}
         Ok(Some(starter)) => return ended(daemon::run_for::<D>(starter)),
@@ -39,7 +45,7 @@ pub fn main<D: Device>() -> ExitCode {
         Order::Device(order) => run_device::<D>(&order, &arguments),
         Order::Tunnel(order) => tunnel::main::<D>(&order, &arguments),
         Order::Check { file } => check::main(&file),
-        Order::Exec(order) => exec::main::<D>(&order),
+        Order::Exec(order) => exec::main(&order),
         Order::Explain(order) => explain::main(&order),
         Order::App(order) => app::main(&order, &arguments),
         Order::Status(order) => status::main(&order, &arguments),

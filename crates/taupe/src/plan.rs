@@ -29,7 +29,6 @@ const BLOCK: usize = 64 << 10;
 #[derive(Serialize, Deserialize)]
 pub(crate) struct DevicePlan {
     pub(crate) interface: InterfaceName,
-    #[serde(with = "OffloadFields")]
     pub(crate) offloads: Offloads,
     /// Number of lanes; `None` for that of the machine.
     #[serde(with = "lanes")]
@@ -151,20 +150,6 @@ fn background_level(logging: &Logging) -> LevelFilter {
         Destination::Nowhere => LevelFilter::OFF,
         Destination::StandardError | Destination::File(_) => logging.level,
     }
-}
-
-/// The fields of [`Offloads`].
-#[derive(Serialize, Deserialize)]
-#[serde(remote = "Offloads")]
-struct OffloadFields {
-    tun_tso: bool,
-    tun_uso: bool,
-    udp_gso: bool,
-    udp_gro: bool,
-    avx512: bool,
-    flood_filter: bool,
-    busy_poll: bool,
-    fair_queue: bool,
 }
 
 /// Serialisation of a number of lanes.

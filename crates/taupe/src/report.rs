@@ -158,7 +158,8 @@ fn collect(order: &ReportOrder) -> Result<String, ReportError> {
         section(&mut text, &path.display().to_string(), &shown);
     }
     for name in &names {
-        for unit in [format!("taupe@{name}"), format!("taupe-lock@{name}")] {
+        for template in ["taupe", "taupe-hooks", "taupe-lock"] {
+            let unit = format!("{template}@{name}");
             let log_text = match log(&unit) {
                 Ok(log_text) => redactor.log(name, &log_text),
                 Err(why) => why,

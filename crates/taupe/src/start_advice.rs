@@ -53,6 +53,9 @@ fn device_advice(error: &io::Error, is_root: bool) -> &'static str {
         Some(Errno::NODEV | Errno::NXIO) => {
             "the kernel runs without its TUN driver: `modprobe tun`, or use a kernel with CONFIG_TUN"
         }
+        Some(Errno::MFILE | Errno::NFILE) => {
+            "raise the limit (`ulimit -n`, or LimitNOFILE= of a service)"
+        }
         Some(Errno::NOENT) => {
             "load the kernel's TUN driver (`modprobe tun`), or start the container with `--device \
              /dev/net/tun`"
@@ -79,6 +82,7 @@ mod tests {
             (device(Errno::ACCESS), false, "run it as root"),
             (device(Errno::ACCESS), true, "ls -l /dev/net/tun"),
             (device(Errno::IO), true, "dmesg"),
+            (device(Errno::MFILE), true, "ulimit -n"),
             (permission(), false, "run it as root"),
             (permission(), true, "--cap-add NET_ADMIN"),
             (

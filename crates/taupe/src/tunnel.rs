@@ -5,6 +5,7 @@ pub(crate) mod advice;
 mod ending;
 mod error;
 mod foreground;
+mod hooks;
 mod plan;
 mod transparent;
 
@@ -213,6 +214,9 @@ fn take_down(
         Ok(file) => (file.as_ref(), None),
         Err(problem) => (None, Some(problem.as_str())),
     };
+    if let Some((_, file)) = file {
+        hooks::warn(interface.as_str(), file);
+    }
     let request = Down {
         interface: interface.as_str(),
         file: file.map(|(path, file)| (&**path, file)),
@@ -258,6 +262,7 @@ fn reload(conf: &Conf, console: &mut Console) -> Result<(), TunnelError> {
     let Some(mut file) = file else {
         return Err(wrong(conf, &remarks));
     };
+    hooks::check(conf, &file)?;
     let interface = conf.interface.as_str();
     let outer = via::present(interface);
     let routed = outer

@@ -21,7 +21,7 @@ use serde::{Deserialize, Serialize};
 use taupe_config::application::AppRules;
 use taupe_config::destinations::Class;
 use taupe_config::file::Forwarded;
-use taupe_nat::translate::Translator;
+use taupe_nat::translate::TranslatorControl;
 use tracing::{debug, info, warn};
 
 use crate::error::TransparentError;
@@ -57,8 +57,8 @@ pub struct Capture {
 }
 
 impl Capture {
-    /// Begins to capture for the tunnel `interface`, whose TUN this process reads and has the index
-    /// `tun`, in the calling thread's network namespace. Takes over the programs of an earlier
+    /// Begins to capture for the tunnel `interface`, whose TUN has the index `tun` and is read by
+    /// this process or a child, in the calling thread's network namespace. Takes over the programs of an earlier
     /// process of the tunnel without a gap.
     ///
     /// # Errors
@@ -68,7 +68,7 @@ impl Capture {
         interface: &str,
         tun: u32,
         settings: &CaptureSettings,
-        translator: Translator,
+        translator: Box<dyn TranslatorControl>,
     ) -> Result<Self, TransparentError> {
         or_clean_up(interface, || {
             let programs = Programs::load(interface, CaptureMode::TrafficControl)?;
@@ -81,7 +81,7 @@ impl Capture {
         programs: Programs,
         tun: u32,
         settings: &CaptureSettings,
-        translator: Translator,
+        translator: Box<dyn TranslatorControl>,
     ) -> Result<Self, TransparentError> {
         let mut watchdog = Watchdog::new(programs, tun, translator)?;
         let stop = watchdog
@@ -94,7 +94,7 @@ impl Capture {
         watchdog.guard_links(Programs::guard)?;
         watchdog.switch_ipv6_off()?;
         watchdog.programs.set_up(tun)?;
-        watchdog.record_hooks();
+        watchdog.record_hooks()?;
         match watchdog.programs.remove_orphans() {
             Ok(0) => {}
             Ok(count) => info!(

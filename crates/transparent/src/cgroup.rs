@@ -5,7 +5,8 @@ use std::io;
 use std::mem::size_of;
 use std::os::fd::{AsFd as _, AsRawFd as _, BorrowedFd, FromRawFd as _, OwnedFd};
 
-use rustix::fs::{Mode, OFlags, fstat, openat};
+use rustix::fs::{Mode, OFlags, fstat, fstatfs, open, openat};
+use rustix::io::Errno;
 use rustix::mount::{FsMountFlags, FsOpenFlags, MountAttrFlags, fsconfig_create, fsmount, fsopen};
 
 /// Opens the root of the cgroup2 hierarchy, mounted or not, also from inside a cgroup namespace.
@@ -15,20 +16,42 @@ use rustix::mount::{FsMountFlags, FsOpenFlags, MountAttrFlags, fsconfig_create, 
 /// # Errors
 ///
 /// `ENODEV` without cgroup2. `EPERM` in a cgroup namespace without `CAP_DAC_READ_SEARCH` in the
-/// initial user namespace.
+/// initial user namespace, and without `CAP_SYS_ADMIN` if the hierarchy is not mounted.
 pub(crate) fn root() -> io::Result<OwnedFd> {
-    let context = fsopen("cgroup2", FsOpenFlags::FSOPEN_CLOEXEC)?;
-    fsconfig_create(context.as_fd())?;
-    let mount = fsmount(
-        context.as_fd(),
-        FsMountFlags::FSMOUNT_CLOEXEC,
-        MountAttrFlags::empty(),
-    )?;
-    match fstat(&mount)?.st_ino {
-        ROOT => Ok(mount),
-        _ => open_by_inode(mount.as_fd(), ROOT),
+    let directory = match mount_detached() {
+        // Without CAP_SYS_ADMIN, as in the systemd unit.
+        Err(Errno::PERM) => mounted().ok_or(Errno::PERM)?,
+        mount => mount?,
+    };
+    match fstat(&directory)?.st_ino {
+        ROOT => Ok(directory),
+        _ => open_by_inode(directory.as_fd(), ROOT),
     }
 }
+
+/// Mounts the hierarchy without a mount point.
+fn mount_detached() -> rustix::io::Result<OwnedFd> {
+    let context = fsopen("cgroup2", FsOpenFlags::FSOPEN_CLOEXEC)?;
+    fsconfig_create(context.as_fd())?;
+    let (flags, attributes) = (FsMountFlags::FSMOUNT_CLOEXEC, MountAttrFlags::empty());
+    fsmount(context.as_fd(), flags, attributes)
+}
+
+/// Opens the hierarchy where systemd has mounted it, if it has.
+fn mounted() -> Option<OwnedFd> {
+    let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
+    MOUNT_POINTS.iter().find_map(|path| {
+        let directory = open(*path, flags, Mode::empty()).ok()?;
+        let found = fstatfs(&directory).ok()?;
+        (found.f_type as u32 == MAGIC).then_some(directory)
+    })
+}
+
+/// Mount points of cgroup2, the second beside hierarchies of cgroup v1.
+const MOUNT_POINTS: [&str; 2] = ["/sys/fs/cgroup", "/sys/fs/cgroup/unified"];
+
+/// `CGROUP2_SUPER_MAGIC`.
+const MAGIC: u32 = 0x6367_7270;
 
 /// Inode of the hierarchy's root: kernfs numbers its nodes from 1.
 const ROOT: u64 = 1;

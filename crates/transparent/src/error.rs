@@ -156,6 +156,19 @@ impl TransparentError {
         }
     }
 
+    /// Returns true if this process, or the system, has no descriptors or no memory left. The same
+    /// operation may succeed later.
+    #[must_use]
+    pub fn is_exhaustion(&self) -> bool {
+        is_exhaustion(self)
+    }
+
+    /// Returns true if this process, or the system, has no descriptors left.
+    #[must_use]
+    pub fn needs_descriptors(&self) -> bool {
+        errnos(self).any(|errno| matches!(errno, Errno::MFILE | Errno::NFILE))
+    }
+
     pub(crate) fn call<E: Into<io::Error>>(what: impl Into<String>) -> impl FnOnce(E) -> Self {
         let what = what.into();
         |source| Self::Call {
@@ -272,6 +285,12 @@ fn process_error(error: &(dyn Error + 'static)) -> Option<Errno> {
     })
 }
 
+/// As [`TransparentError::is_exhaustion`], for any error. It says nothing about the kernel's
+/// features.
+pub(crate) fn is_exhaustion(error: &(dyn Error + 'static)) -> bool {
+    errnos(error).any(|errno| matches!(errno, Errno::MFILE | Errno::NFILE | Errno::NOMEM))
+}
+
 /// Returns the kernel's errors in an error and in those that caused it.
 fn errnos(error: &(dyn Error + 'static)) -> impl Iterator<Item = Errno> {
     let mut next = Some(error);
@@ -282,7 +301,11 @@ fn errnos(error: &(dyn Error + 'static)) -> impl Iterator<Item = Errno> {
     });
     errors.filter_map(|error| {
         let error = error.downcast_ref::<io::Error>()?;
-        Some(Errno::from_raw_os_error(error.raw_os_error()?))
+        match error.kind() {
+            // Also if this process's own allocator has no more.
+            io::ErrorKind::OutOfMemory => Some(Errno::NOMEM),
+            _ => Errno::from_io_error(error),
+        }
     })
 }
 
@@ -319,6 +342,10 @@ mod tests {
             assert!(!text.contains("kernel"), "{text}");
             let is_forbidden = matches!(error, TransparentError::Forbidden { .. });
             assert_eq!(is_forbidden, errno == Errno::PERM);
+            assert_eq!(error.is_exhaustion(), !is_forbidden, "{error}");
+            // As the loader of other program types wraps it.
+            let wrapped = io::Error::other(error);
+            assert_eq!(is_exhaustion(&wrapped), !is_forbidden);
         }
         let unattached = |errno: Errno| {
             let io_error = errno.into();
@@ -332,6 +359,7 @@ mod tests {
         // ENOTSUPP, the kernel's own number: it cannot call programs from its functions.
         let unsupported = unattached(Errno::from_raw_os_error(524));
         assert_eq!(unsupported.required_features(), Some("a hook"));
+        assert!(!unsupported.is_exhaustion());
         // Refused by the verifier, or an unknown program type.
         for errno in [Errno::ACCESS, Errno::INVAL] {
             assert_eq!(refused(errno).required_features(), Some("a helper"));
@@ -354,6 +382,11 @@ mod tests {
         }
         let exhausted = unreadable(Errno::MFILE);
         assert!(matches!(exhausted, TransparentError::Call { .. }));
+        let path = PATH.into();
+        let error = io::ErrorKind::OutOfMemory.into();
+        let exhausted = TransparentError::object(BtfError::FileError { path, error }.into());
+        assert!(matches!(exhausted, TransparentError::Call { .. }));
+        assert!(exhausted.is_exhaustion());
         let other = TransparentError::object(BtfError::InvalidTypeInfo.into());
         let reason = BtfError::InvalidTypeInfo.to_string();
         assert!(other.to_string().ends_with(&reason), "{other}");

@@ -121,6 +121,20 @@ impl Pins {
         self.links().join(name)
     }
 
+    /// Returns true if a tunnel has pinned the link with this ID as a filter of an interface. Skips
+    /// directories that cannot be listed.
+    pub(crate) fn any_has_filter(id: u32, interface: u32) -> bool {
+        let prefix = format!("{interface}-");
+        let directories = Self::all().flat_map(|pins| fs::read_dir(pins.links()));
+        let mut entries = directories.flatten().flatten();
+        entries.any(|entry| {
+            let name = entry.file_name();
+            let link = || syscall::open(&entry.path()).and_then(|link| syscall::id(link.as_fd()));
+            name.as_encoded_bytes().starts_with(prefix.as_bytes())
+                && link().is_ok_and(|found| found == id)
+        })
+    }
+
     /// Creates the directory if necessary and locks it exclusively until the returned file is
     /// dropped.
     pub(crate) fn create_and_lock(&self) -> Result<File, TransparentError> {

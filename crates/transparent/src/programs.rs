@@ -279,13 +279,14 @@ impl Programs {
         } in mode.programs().iter().filter(|spec| is_wanted(spec))
         {
             let loaded = Self::load_program(&mut object, name, attach_point, &btf)?;
-            match attach_point {
-                // Optional: the kernel may lack the hook. [`Programs::missing_features`] reports
-                // it.
-                AttachPoint::Entry(_) | AttachPoint::Security(_) => {}
+            let loaded = loaded.map_err(|source| TransparentError::program(name, needs, source));
+            match (loaded, attach_point) {
+                (Err(error), _) if error.is_exhaustion() => return Err(error),
+                // The kernel may lack the hook. [`Programs::missing_features`] reports it.
+                (_, AttachPoint::Entry(_) | AttachPoint::Security(_)) => {}
                 // [`Self::selected_sockets`] has another way.
-                AttachPoint::MapIterator(_) => {}
-                _ => loaded.map_err(|source| TransparentError::program(name, needs, source))?,
+                (_, AttachPoint::MapIterator(_)) => {}
+                (loaded, _) => loaded?,
             }
         }
         Ok(object)
@@ -421,9 +422,13 @@ impl Programs {
             AttachPoint::Tracepoint(_) => {
                 self.link_new(name, AttachTarget::Tracepoint, &self.pins.link(name))
             }
-            // A failure is reported as a [`MissingFeature`].
+            // A failure is reported as a [`MissingFeature`], unless the kernel may have the feature.
             AttachPoint::Entry(function) => {
                 let attached = self.link_new(name, AttachTarget::Tracepoint, &self.pins.link(name));
+                let attached = match attached {
+                    Err(error) if error.is_exhaustion() => return Err(error),
+                    attached => attached,
+                };
                 if function == attach_points::SENDING {
                     let senders_traced = &self.maps.state.senders_traced;
                     senders_traced.store(attached.is_ok().into(), Ordering::Relaxed);
@@ -443,10 +448,11 @@ impl Programs {
         let attached = self.link_new(name, AttachTarget::Tracepoint, &self.pins.link(name));
         // Creating any socket in this namespace triggers the hook, even if it fails.
         drop(UnixDatagram::unbound());
-        if attached.is_ok() && lsm_active.load(Ordering::Relaxed) != 0 {
-            return Ok(());
+        match attached {
+            Err(error) if error.is_exhaustion() => Err(error),
+            Ok(()) if lsm_active.load(Ordering::Relaxed) != 0 => Ok(()),
+            _ => pins::remove(&self.pins.link(name)),
         }
-        pins::remove(&self.pins.link(name))
     }
 
     fn program(&self, name: &'static str) -> Result<BorrowedFd<'_>, TransparentError> {

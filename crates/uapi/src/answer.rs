@@ -113,18 +113,18 @@ pub enum AnswerError {
 ///
 /// As `wg` does, it ignores lines with an unknown key, and rejects the answer if a known key has a
 /// malformed value.
-pub struct GetAnswer {
+pub struct GetAnswer<'a> {
     lines: Lines,
     end: AnswerEnd,
-    scopes: ScopeLookup,
+    scopes: ScopeLookup<'a>,
     device: Device,
     handshake: (u64, u32),
 }
 
-impl GetAnswer {
+impl<'a> GetAnswer<'a> {
     /// Creates a parser for the state of the device called `name`.
     #[must_use]
-    pub fn new(name: &str, scopes: ScopeLookup) -> Self {
+    pub fn new(name: &str, scopes: ScopeLookup<'a>) -> Self {
         Self {
             lines: Lines::new(),
             end: AnswerEnd::default(),
@@ -251,7 +251,7 @@ impl AnswerEnd {
 fn parse_line(
     device: &mut Device,
     handshake: &mut (u64, u32),
-    scopes: ScopeLookup,
+    scopes: ScopeLookup<'_>,
     key: &str,
     value: &str,
 ) -> Option<()> {

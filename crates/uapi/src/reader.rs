@@ -16,7 +16,7 @@ const MAX_QUOTED_KEY: usize = 32;
 ///
 /// Stores at most one incomplete line and the parsed lines of one request. A request that never
 /// ends returns nothing: drop the reader when the connection ends.
-pub struct RequestReader {
+pub struct RequestReader<'a> {
     /// The beginning of an incomplete line. Its capacity is never exceeded: reallocation would
     /// leave copies of secrets in freed memory.
     partial: Zeroizing<Vec<u8>>,
@@ -25,7 +25,7 @@ pub struct RequestReader {
     /// Bytes received of this request.
     bytes: usize,
     state: State,
-    scopes: ScopeLookup,
+    scopes: ScopeLookup<'a>,
 }
 
 enum State {
@@ -37,7 +37,7 @@ enum State {
     Refused(UapiError),
 }
 
-impl RequestReader {
+impl<'a> RequestReader<'a> {
     /// Creates a reader for the beginning of a connection.
     #[must_use]
     pub fn new() -> Self {
@@ -46,14 +46,14 @@ impl RequestReader {
             lines: 0,
             bytes: 0,
             state: State::Idle,
-            scopes: |_| None,
+            scopes: &|_| None,
         }
     }
 
     /// Accepts names of interfaces as IPv6 scopes (`[fe80::1%eth0]:51820`), the only form that `wg`
     /// sends. Without this, such names are refused.
     #[must_use]
-    pub fn with_scopes(mut self, scopes: ScopeLookup) -> Self {
+    pub fn with_scopes(mut self, scopes: ScopeLookup<'a>) -> Self {
         self.scopes = scopes;
         self
     }
@@ -170,7 +170,7 @@ impl RequestReader {
     }
 }
 
-impl Default for RequestReader {
+impl Default for RequestReader<'_> {
     fn default() -> Self {
         Self::new()
     }

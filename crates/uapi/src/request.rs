@@ -38,4 +38,4 @@ pub struct SetRequest {
 }
 
 /// Returns the index of an interface by its name; `None` if there is no such interface.
-pub type ScopeLookup = fn(&str) -> Option<u32>;
+pub type ScopeLookup<'a> = &'a dyn Fn(&str) -> Option<u32>;

@@ -27,7 +27,7 @@ pub(super) const DEFAULT: &str = "default";
 pub(super) fn apply<'a>(
     request: &mut SetRequest,
     line: &'a [u8],
-    scopes: ScopeLookup,
+    scopes: ScopeLookup<'_>,
 ) -> Result<(), (&'a str, RequestProblem)> {
     let line = str::from_utf8(line).map_err(|_| ("", RequestProblem::NotUtf8))?;
     let (key, value) = line
@@ -75,7 +75,7 @@ fn apply_to_peer(
     peer: &mut PeerUpdate,
     key: &str,
     value: &str,
-    scopes: ScopeLookup,
+    scopes: ScopeLookup<'_>,
 ) -> Result<(), RequestProblem> {
     match key {
         "update_only" => peer.update_only = flag(value)?,
@@ -148,7 +148,7 @@ fn fwmark(value: &str) -> Result<u32, RequestProblem> {
 }
 
 /// Parses an endpoint. `wg` sends the scope of a link-local address as an interface name.
-pub(super) fn endpoint(value: &str, scopes: ScopeLookup) -> Result<SocketAddr, RequestProblem> {
+pub(super) fn endpoint(value: &str, scopes: ScopeLookup<'_>) -> Result<SocketAddr, RequestProblem> {
     let name = value
         .split_once('%')
         .and_then(|(_, rest)| rest.split_once(']'))

@@ -87,6 +87,6 @@ impl Session {
     pub fn processes(&self) -> Vec<u32> {
         let ends = [&self.client, &self.server];
         let processes = ends.iter().flat_map(|end| &end.processes);
-        processes.map(Process::id).collect()
+        processes.flat_map(Process::all_ids).collect()
     }
 }

@@ -171,6 +171,21 @@ impl Process {
         self.child.id()
     }
 
+    /// Returns the ids of the processes of the program: its own, and before it those of its packet
+    /// processes (`docs/design/confinement.md`), which carry packets and configuration.
+    pub fn all_ids(&self) -> Vec<u32> {
+        let mut ids = packet_processes(self.id());
+        ids.push(self.id());
+        ids
+    }
+
+    /// Returns the id of the process that carries packets.
+    pub fn packet_process_id(&self) -> u32 {
+        packet_processes(self.id())
+            .pop()
+            .unwrap_or_else(|| self.id())
+    }
+
     /// Returns the command line with which it was started.
     pub fn command(&self) -> &str {
         &self.command
@@ -225,6 +240,23 @@ impl Drop for Process {
         let _ = self.child.kill();
         let _ = self.child.wait();
     }
+}
+
+/// Returns the packet processes of a process, the newest last.
+fn packet_processes(parent: u32) -> Vec<u32> {
+    let tasks = fs::read_dir(format!("/proc/{parent}/task"));
+    let tasks = tasks.into_iter().flatten().flatten();
+    let children = tasks.filter_map(|task| fs::read_to_string(task.path().join("children")).ok());
+    let children = children.collect::<String>();
+    let ids = children.split_whitespace().filter_map(|id| id.parse().ok());
+    let mut ids: Vec<u32> = ids
+        .filter(|id| {
+            let arguments = fs::read(format!("/proc/{id}/cmdline")).unwrap_or_default();
+            arguments.split(|byte| *byte == 0).nth(1) == Some(b"packet-process")
+        })
+        .collect();
+    ids.sort_unstable();
+    ids
 }
 
 /// Environment variable for tests that run on an emulated processor: the factor by which their time

@@ -3,7 +3,7 @@
 use std::fs::{self, OpenOptions};
 use std::io::Write as _;
 use std::os::unix::fs::OpenOptionsExt as _;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use super::record::{Contents, line};
 use super::{Header, Journal, JournalError, failed};
@@ -25,6 +25,11 @@ impl Drop for DraftFile {
     }
 }
 
+/// Returns the path of a journal's draft.
+pub(super) fn path(journal: &Path) -> PathBuf {
+    journal.with_extension("journal-draft")
+}
+
 impl Draft {
     /// Writes a journal for `request` with the steps of `previous`, except those that were undone
     /// and those with the numbers `undone`.
@@ -39,7 +44,7 @@ impl Draft {
             outer_seen: previous.header().outer_seen,
             ..Header::new(request, previous.header().namespace.clone())
         };
-        let path = previous.path.with_extension("journal-draft");
+        let path = path(&previous.path);
         let mut options = OpenOptions::new();
         options.append(true).create(true).mode(0o600);
         let file = options.open(&path).map_err(failed("make", &path))?;

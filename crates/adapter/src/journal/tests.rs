@@ -252,6 +252,19 @@ fn a_rewritten_journal_says_the_same() {
 }
 
 #[test]
+fn a_draft_of_a_killed_process_goes_with_its_journal() {
+    let scratch = Scratch::new("killed-draft");
+    let state = scratch.state();
+    three(&state);
+    let lock = lock(&state);
+    let draft = scratch.journal().with_extension("journal-draft");
+    fs::write(&draft, "{").expect("a file");
+    let journal = lock.journal().expect("in order").expect("there");
+    journal.remove().expect("removed");
+    assert!(!draft.exists() && !scratch.journal().exists());
+}
+
+#[test]
 fn what_a_command_has_altered_is_noted_and_stays_noted() {
     let scratch = Scratch::new("altered");
     let state = scratch.state();

@@ -7,6 +7,7 @@ use std::time::{Duration, Instant};
 use rustix::io::Errno;
 
 use super::{FAREWELL, Linux, gone};
+use crate::identity::Socket;
 use crate::machine::StepError;
 use crate::stopped;
 
@@ -54,6 +55,27 @@ impl Linux<'_> {
                         source: io::ErrorKind::TimedOut.into(),
                     });
                 }
+            }
+        }
+    }
+
+    /// Removes the configuration socket of a process that was killed while it started the device.
+    /// `before` is the socket from before the start, which belongs to another program. Waits until the
+    /// process has ended.
+    pub(super) fn remove_socket_made_since(&self, before: Option<Socket>) {
+        let made = Socket::of(self.interface);
+        if made.is_none() || made == before {
+            return;
+        }
+        let path = taupe_client::socket_path(self.interface);
+        let end = Instant::now() + FAREWELL;
+        while made == Socket::of(self.interface) && Instant::now() < end {
+            match taupe_client::connect_to(&path) {
+                Err(error) if error.kind() == io::ErrorKind::ConnectionRefused => {
+                    let _ = fs::remove_file(&path);
+                    return;
+                }
+                _ => std::thread::sleep(Duration::from_millis(10)),
             }
         }
     }

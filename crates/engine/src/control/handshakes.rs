@@ -41,9 +41,11 @@ impl Control {
         let dropped = usize::try_from(self.flood_filter.newly_dropped()).unwrap_or(usize::MAX);
         let arrived = handled.max(received).saturating_add(dropped);
         self.flood.record(now.boot, arrived);
-        self.flood_filter.set_active(
-            self.flood.filter_until().is_some(),
-            self.handshakes.iter().map(PacketPath::source),
-        );
+        let is_active = self.flood.filter_until().is_some();
+        if is_active != self.flood_filter.is_active() {
+            let sockets: Vec<_> = self.handshakes.iter().map(PacketPath::source).collect();
+            self.flood_filter
+                .set_active(is_active, &sockets, &mut *self.system);
+        }
     }
 }

@@ -12,10 +12,9 @@ use taupe_protocol::{LaneId, Lanes};
 use taupe_runtime::clock;
 use tracing::debug;
 
-use super::system;
 use crate::inbound::InboundPath;
 use crate::lane::Lane;
-use crate::lifecycle::{StartError, spawn};
+use crate::lifecycle::{StartError, spawn, system_error};
 use crate::options::Offloads;
 use crate::outbound::OutboundPath;
 use crate::schedule::{Direction, PacketPath, PathId, SharedThread, run_dedicated, run_shared};
@@ -44,7 +43,7 @@ impl RunningLanes {
         offloads: Offloads,
     ) -> Result<Self, StartError> {
         let (shared_thread, arrivals) =
-            SharedThread::new(offloads).map_err(system("cannot make an eventfd"))?;
+            SharedThread::new(offloads).map_err(system_error("cannot make an eventfd"))?;
         let lane = |id, tun| Arc::new(Lane::new(id, Arc::clone(shared), tun));
         let first = lane(LaneId::FIRST, queues.first);
         let ids = Lanes::Sixteen.ids().skip(1);

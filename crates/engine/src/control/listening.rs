@@ -1,5 +1,6 @@
 //! The device's UDP sockets: how the control loop binds, replaces and marks them.
 
+use std::os::fd::{AsFd as _, BorrowedFd};
 use std::sync::{Arc, Weak};
 use std::time::Duration;
 
@@ -9,8 +10,8 @@ use tracing::warn;
 
 use super::Control;
 use crate::inbound::InboundPath;
-use crate::options::Underlay;
-use crate::sockets::Sockets;
+use crate::sockets::{BindRequest, Sockets};
+use crate::system::MarkError;
 use taupe_runtime::clock::now;
 
 /// The pause between attempts to bind a port that is in use.
@@ -23,7 +24,11 @@ impl Control {
         self.rebind_at = match self.bind(self.port) {
             Ok(()) => None,
             Err(error) => {
-                warn!(%error, port = self.port, "cannot listen yet; set another port, or free it");
+                let advice = match error {
+                    udp::BindError::PortInUse(_) => "; set another port, or free it",
+                    _ => "",
+                };
+                warn!(%error, port = self.port, "cannot listen yet{advice}");
                 Some(now().boot + REBIND_PAUSE)
             }
         };
@@ -58,16 +63,18 @@ impl Control {
         Ok(())
     }
 
-    fn bind_sockets(&self, port: u16) -> Result<Sockets, udp::BindError> {
-        let options = self.socket_options();
+    fn bind_sockets(&mut self, port: u16) -> Result<Sockets, udp::BindError> {
         let steering = self.shared.path.steering();
-        let bound = self
-            .underlay
-            .within(|| Sockets::bind(port, options, steering));
-        bound.map_err(|source| udp::BindError::Io {
-            what: "entering the outer tunnel's network",
-            source,
-        })?
+        let lanes = steering.lanes().count();
+        let request = BindRequest {
+            port,
+            mark: self.mark,
+            gso: self.offloads.udp_gso,
+            gro: self.offloads.udp_gro,
+            lanes,
+            multiplier: steering.multiplier(),
+        };
+        Ok(Sockets::new(lanes, self.system.bind(&request)?))
     }
 
     /// Replaces the sockets. The old ones are closed when this returns, so that their port can be
@@ -80,15 +87,6 @@ impl Control {
         self.flood_filter.forget_sockets();
         self.sockets = sockets;
         self.lanes.replace_sockets(&self.sockets.lanes);
-    }
-
-    fn socket_options(&self) -> udp::Options {
-        udp::Options {
-            mark: self.mark,
-            gso: self.offloads.udp_gso,
-            gro: self.offloads.udp_gro,
-            ..udp::Options::default()
-        }
     }
 
     pub(super) fn set_port(&mut self, port: u16) -> Result<(), udp::BindError> {
@@ -109,18 +107,20 @@ impl Control {
             // Setting the same mark again would need CAP_NET_ADMIN.
             return Ok(());
         }
-        if let Err(error) = self.sockets.set_mark(mark) {
-            warn!(%error, mark, "configuration refused: the mark cannot be set");
-            return Err(Errno::AddressInUse);
-        }
-        if let Underlay::Behind { mark: pass_on, .. } = &self.underlay
-            && let Err(error) = pass_on(mark)
-        {
-            warn!(
-                error,
-                mark, "configuration refused: the outer tunnel's mark"
-            );
-            return Err(Errno::Invalid);
+        let sockets: Vec<BorrowedFd<'_>> = self.sockets.all().map(|it| it.as_fd()).collect();
+        match self.system.set_mark(&sockets, mark) {
+            Ok(()) => {}
+            Err(MarkError::Sockets(error)) => {
+                warn!(%error, mark, "configuration refused: the mark cannot be set");
+                return Err(Errno::AddressInUse);
+            }
+            Err(MarkError::Outer(error)) => {
+                warn!(
+                    error,
+                    mark, "configuration refused: the outer tunnel's mark"
+                );
+                return Err(Errno::Invalid);
+            }
         }
         self.mark = mark;
         self.driver.services().set_mark(mark);

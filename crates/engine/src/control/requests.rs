@@ -1,16 +1,11 @@
-//! Configuration requests, and the watch on the configuration socket's file.
+//! Configuration requests.
 
-use std::os::fd::OwnedFd;
-
-use rustix::fs::inotify;
 use taupe_runtime::configuration::{self, Refusal};
 use taupe_uapi::{Errno, Request, SetRequest, Status};
 use tracing::warn;
 use zeroize::Zeroizing;
 
-use super::{Control, system};
-use crate::lifecycle::StartError;
-use taupe_runtime::configuration_socket::SocketFile;
+use super::Control;
 
 impl Control {
     pub(super) fn handle_request(&mut self, request: Request) -> Zeroizing<String> {
@@ -55,32 +50,5 @@ impl Control {
         self.own_pq_key
             .apply(self.driver.device_mut(), update)
             .map_err(configuration::refuse)
-    }
-}
-
-/// The configuration socket's file and an inotify watch for its removal.
-pub(super) struct WatchedSocket {
-    file: SocketFile,
-    pub(super) watch: OwnedFd,
-}
-
-impl WatchedSocket {
-    pub(super) fn new(file: SocketFile) -> Result<Self, StartError> {
-        let watch = inotify::init(inotify::CreateFlags::CLOEXEC | inotify::CreateFlags::NONBLOCK)
-            .map_err(system("cannot make an inotify"))?;
-        // Removing the file of an open socket changes its link count (ATTRIB).
-        let events = inotify::WatchFlags::ATTRIB
-            | inotify::WatchFlags::DELETE_SELF
-            | inotify::WatchFlags::MOVE_SELF;
-        inotify::add_watch(&watch, file.path(), events)
-            .map_err(system("cannot watch the configuration socket"))?;
-        Ok(Self { file, watch })
-    }
-
-    /// Reads pending events and checks whether the file is gone.
-    pub(super) fn is_gone(&self) -> bool {
-        let mut events = [0_u8; 4096];
-        while matches!(rustix::io::read(&self.watch, &mut events), Ok(length) if length > 0) {}
-        !self.file.exists()
     }
 }

@@ -10,6 +10,7 @@ use taupe_packet::ip::Family;
 use super::{
     client::{Netlink, address_family, parse_family},
     error::Result,
+    socket::NetlinkSocket,
 };
 
 /// An address of an interface.
@@ -28,10 +29,7 @@ impl Netlink {
     ///
     /// The kernel's.
     pub fn addresses(&mut self) -> Result<Vec<Address>> {
-        let request = Request::new().op_getaddr_dump(&Ifaddrmsg::new());
-        self.rtnetlink
-            .dump(&request, |body, all| all.extend(parse(body)))
-            .map_err(|error| error.context("list the addresses"))
+        list(&mut self.rtnetlink)
     }
 
     /// Adds an address to an interface, as `ip address add` does.
@@ -66,6 +64,13 @@ impl Netlink {
             error.context(format!("take the address {} from {name}", address.network))
         })
     }
+}
+
+pub(super) fn list(socket: &mut NetlinkSocket) -> Result<Vec<Address>> {
+    let request = Request::new().op_getaddr_dump(&Ifaddrmsg::new());
+    socket
+        .dump(&request, |body, all| all.extend(parse(body)))
+        .map_err(|error| error.context("list the addresses"))
 }
 
 fn header(address: &Address) -> Ifaddrmsg {

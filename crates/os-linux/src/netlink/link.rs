@@ -7,7 +7,7 @@ use serde::{Deserialize, Serialize};
 use super::{
     client::{Netlink, is_interface_name},
     error::Result,
-    socket::{RequestError, unreadable},
+    socket::{NetlinkSocket, RequestError, unreadable},
 };
 
 /// A network interface.
@@ -47,11 +47,7 @@ impl Netlink {
     ///
     /// The kernel's.
     pub fn links(&mut self) -> Result<Vec<Link>> {
-        let mut request = Request::new().op_getlink_dump(&Ifinfomsg::new());
-        request.encode().push_ext_mask(RTEXT_FILTER_SKIP_STATS);
-        self.rtnetlink
-            .dump(&request, |body, all| all.extend(parse(body)))
-            .map_err(|error| error.context("list the interfaces"))
+        list(&mut self.rtnetlink)
     }
 
     /// Returns the interfaces that cannot transfer packets now: they are down or have no carrier.
@@ -77,20 +73,7 @@ impl Netlink {
     ///
     /// The kernel's; `EINVAL` for an invalid interface name.
     pub fn link(&mut self, name: &str) -> Result<Option<Link>> {
-        let what = || format!("look for the interface {name:?}");
-        if !is_interface_name(name) {
-            return Err(not_a_name().context(what()));
-        }
-        let request = request_by_name(name, None);
-        let mut found = None;
-        match self.rtnetlink.request(&request, |body| found = parse(body)) {
-            Ok(()) => match found {
-                Some(link) => Ok(Some(link)),
-                None => Err(unreadable().context(what())),
-            },
-            Err(error) if error.is(Errno::NODEV) => Ok(None),
-            Err(error) => Err(error.context(what())),
-        }
+        find(&mut self.rtnetlink, name)
     }
 
     /// Sets an interface's MTU in bytes.
@@ -152,6 +135,32 @@ impl Netlink {
 
 /// Omit the counters (Linux 4.4).
 const RTEXT_FILTER_SKIP_STATS: u32 = 8;
+
+pub(super) fn list(socket: &mut NetlinkSocket) -> Result<Vec<Link>> {
+    let mut request = Request::new().op_getlink_dump(&Ifinfomsg::new());
+    request.encode().push_ext_mask(RTEXT_FILTER_SKIP_STATS);
+    socket
+        .dump(&request, |body, all| all.extend(parse(body)))
+        .map_err(|error| error.context("list the interfaces"))
+}
+
+/// Returns the interface of this name, or `None` if there is none.
+pub(super) fn find(socket: &mut NetlinkSocket, name: &str) -> Result<Option<Link>> {
+    let what = || format!("look for the interface {name:?}");
+    if !is_interface_name(name) {
+        return Err(not_a_name().context(what()));
+    }
+    let request = request_by_name(name, None);
+    let mut found = None;
+    match socket.request(&request, |body| found = parse(body)) {
+        Ok(()) => match found {
+            Some(link) => Ok(Some(link)),
+            None => Err(unreadable().context(what())),
+        },
+        Err(error) if error.is(Errno::NODEV) => Ok(None),
+        Err(error) => Err(error.context(what())),
+    }
+}
 
 /// Returns a request for the interface of this name in the socket's network namespace, or in the
 /// one with this id there (`IFLA_TARGET_NETNSID`, Linux 4.15).

@@ -2,7 +2,7 @@
 
 use std::{
     fmt,
-    net::{IpAddr, Ipv4Addr, Ipv6Addr},
+    net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr},
 };
 
 use ipnet::IpNet;
@@ -142,6 +142,50 @@ impl fmt::Display for RouteKind {
     }
 }
 
+/// Packets whose route is looked up.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct RouteQuery {
+    /// The destination.
+    pub destination: IpAddr,
+    /// The source address; `None` lets the kernel choose one.
+    pub source: Option<IpAddr>,
+    /// The index of the interface, if the sender restricts the packets to one.
+    pub interface: Option<u32>,
+    /// The firewall mark.
+    pub mark: u32,
+    /// The destination port, if the packets are UDP datagrams (Linux 4.18; ignored before).
+    pub udp_port: Option<u16>,
+}
+
+impl RouteQuery {
+    /// Returns a query for packets to `destination` with the firewall mark `mark`.
+    #[must_use]
+    pub fn to(destination: IpAddr, mark: u32) -> Self {
+        Self {
+            destination,
+            source: None,
+            interface: None,
+            mark,
+            udp_port: None,
+        }
+    }
+
+    /// Returns a query for datagrams that a UDP socket with this mark sends to `remote`.
+    #[must_use]
+    pub fn of_datagrams(remote: SocketAddr, mark: u32) -> Self {
+        // As in the kernel, the scope matters only if the address needs one.
+        let scope = match remote {
+            SocketAddr::V6(remote) if remote.ip().is_unicast_link_local() => remote.scope_id(),
+            _ => 0,
+        };
+        Self {
+            interface: (scope != 0).then_some(scope),
+            udp_port: Some(remote.port()),
+            ..Self::to(remote.ip(), mark)
+        }
+    }
+}
+
 /// Result of a route lookup.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub struct RouteLookup {
@@ -154,6 +198,8 @@ pub struct RouteLookup {
     pub source: Option<IpAddr>,
     /// The next hop.
     pub gateway: Option<IpAddr>,
+    /// True if the destination is an address of this machine.
+    pub is_local: bool,
 }
 
 impl Netlink {
@@ -216,14 +262,9 @@ impl Netlink {
     ///
     /// The kernel's: `ENETUNREACH` or `EHOSTUNREACH` if there is no route.
     pub fn route_to(&mut self, destination: IpAddr, mark: u32) -> Result<RouteLookup> {
-        let found = lookup(&mut self.rtnetlink, destination, None, mark);
-        found.map_err(|error| {
-            let mark = match mark {
-                0 => String::new(),
-                mark => format!(" with the mark {mark:#x}"),
-            };
-            error.context(format!("find the route to {destination}{mark}"))
-        })
+        let query = RouteQuery::to(destination, mark);
+        let found = lookup(&mut self.rtnetlink, &query);
+        found.map_err(|error| error.context(format!("find the {query}")))
     }
 
     fn name_of(&self, route: &Route) -> String {
@@ -243,14 +284,32 @@ impl Netlink {
     }
 }
 
-/// Looks up the route of packets from `source` to `destination` with the firewall mark `mark`.
-/// Without a source, the kernel chooses one.
+/// Formats the query as the route that it asks for.
+impl fmt::Display for RouteQuery {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "route to {}", self.destination)?;
+        if let Some(source) = self.source {
+            write!(f, " from {source}")?;
+        }
+        match self.mark {
+            0 => Ok(()),
+            mark => write!(f, " with the mark {mark:#x}"),
+        }
+    }
+}
+
+/// Looks a route up.
 pub(crate) fn lookup(
     socket: &mut NetlinkSocket,
-    destination: IpAddr,
-    source: Option<IpAddr>,
-    mark: u32,
+    query: &RouteQuery,
 ) -> std::result::Result<RouteLookup, RequestError> {
+    let RouteQuery {
+        destination,
+        source,
+        interface,
+        mark,
+        udp_port,
+    } = *query;
     let mut header = Rtmsg::new();
     header.rtm_family = address_family(Family::of(destination));
     header.rtm_dst_len = IpNet::from(destination).prefix_len();
@@ -260,8 +319,16 @@ pub(crate) fn lookup(
     if let Some(source) = source {
         attributes = attributes.push_src(source);
     }
+    if let Some(interface) = interface {
+        attributes = attributes.push_oif(interface);
+    }
     if mark != 0 {
         attributes = attributes.push_mark(mark);
+    }
+    if let Some(port) = udp_port {
+        attributes = attributes
+            .push_ip_proto(libc::IPPROTO_UDP as u8)
+            .push_dport(port);
     }
     drop(attributes);
     let mut found = None;
@@ -429,11 +496,12 @@ fn mtu(metrics: &IterableMetrics<'_>) -> Option<u32> {
 }
 
 pub(super) fn parse_lookup(body: &[u8]) -> Option<RouteLookup> {
-    let (_, attributes) = OpNewrouteDo::decode_request(body);
+    let (header, attributes) = OpNewrouteDo::decode_request(body);
     Some(RouteLookup {
         interface: attributes.get_oif().ok()?,
         mtu: attributes.get_metrics().ok().as_ref().and_then(mtu),
         source: attributes.get_prefsrc().ok(),
         gateway: gateway(attributes.get_buf()),
+        is_local: header.rtm_type == libc::RTN_LOCAL,
     })
 }

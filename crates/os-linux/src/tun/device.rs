@@ -467,6 +467,10 @@ impl Tun {
         }
     }
 
+    pub(super) fn leave_deletion_to_exit(&mut self) {
+        self.created = false;
+    }
+
     /// Returns the network namespace that the interface is in now (`TUNGETDEVNETNS`, Linux 5.2).
     ///
     /// # Errors

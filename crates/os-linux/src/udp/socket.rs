@@ -46,6 +46,19 @@ pub struct Socket {
     pub(super) stopped: AtomicBool,
 }
 
+/// A bound socket and the results of probing it, for another process.
+#[derive(Debug)]
+pub struct SocketParts {
+    /// The socket.
+    pub fd: OwnedFd,
+    /// Its local port.
+    pub port: u16,
+    /// True if `UDP_GRO` is on.
+    pub gro: bool,
+    /// True if `UDP_SEGMENT` is available.
+    pub gso: bool,
+}
+
 /// Reads the kernel's version, which a confined process cannot do later ([`Socket::bind`]).
 pub fn read_kernel_version() {
     LazyLock::force(&HAS_CORRECT_GRO);
@@ -86,10 +99,31 @@ impl Socket {
         })?;
         let address = getsockname(&fd).map_err(failed("getsockname"))?;
         let address = SocketAddr::try_from(address).map_err(failed("getsockname"))?;
-        Ok(Self {
-            has_sendmmsg: message::can_sendmmsg(fd.as_fd()),
+        Ok(Self::from_parts(SocketParts {
             fd,
             port: address.port(),
+            gro,
+            gso,
+        }))
+    }
+
+    /// Returns the socket for another process, which continues with [`Self::from_parts`].
+    pub fn into_parts(self) -> SocketParts {
+        SocketParts {
+            fd: self.fd,
+            port: self.port,
+            gro: self.gro,
+            gso: self.gso,
+        }
+    }
+
+    /// Continues with a socket that another process has bound.
+    pub fn from_parts(parts: SocketParts) -> Self {
+        let SocketParts { fd, port, gro, gso } = parts;
+        Self {
+            has_sendmmsg: message::can_sendmmsg(fd.as_fd()),
+            fd,
+            port,
             gro,
             gso,
             gso_pause: AtomicU32::new(0),
@@ -97,21 +131,12 @@ impl Socket {
             consecutive_refusals: AtomicU32::new(0),
             lacks_recvmmsg: AtomicBool::new(false),
             stopped: AtomicBool::new(false),
-        })
+        }
     }
 
     /// Returns the local port.
     pub fn local_port(&self) -> u16 {
         self.port
-    }
-
-    /// Changes `SO_MARK` of packets sent from now on; 0 clears it.
-    ///
-    /// # Errors
-    ///
-    /// `EPERM` without `CAP_NET_ADMIN`.
-    pub fn set_mark(&self, mark: u32) -> io::Result<()> {
-        set_mark(self.fd.as_fd(), mark)
     }
 
     /// Returns true if the next send uses segmentation offload.
@@ -154,6 +179,15 @@ impl AsFd for Socket {
     fn as_fd(&self) -> BorrowedFd<'_> {
         self.fd.as_fd()
     }
+}
+
+/// Changes `SO_MARK` of the packets that a socket sends from now on; 0 clears it.
+///
+/// # Errors
+///
+/// `EPERM` without `CAP_NET_ADMIN`.
+pub fn set_mark(socket: BorrowedFd<'_>, mark: u32) -> io::Result<()> {
+    socket_option::set(socket, IntOption::Mark, mark as c_int)
 }
 
 /// Opens a socket without binding it.
@@ -210,10 +244,6 @@ fn grow_buffers(fd: &OwnedFd, size: usize) {
     }
 }
 
-fn set_mark(fd: BorrowedFd<'_>, mark: u32) -> io::Result<()> {
-    socket_option::set(fd, IntOption::Mark, mark as c_int)
-}
-
 /// Returns true if this kernel release merges received datagrams correctly (since Linux 5.12).
 fn has_correct_gro(release: &[u8]) -> bool {
     let release = String::from_utf8_lossy(release);
@@ -224,7 +254,7 @@ fn has_correct_gro(release: &[u8]) -> bool {
 
 pub(super) fn failed<E: Into<io::Error>>(what: &'static str) -> impl Fn(E) -> BindError {
     move |error| BindError::Io {
-        what,
+        what: what.into(),
         source: error.into(),
     }
 }

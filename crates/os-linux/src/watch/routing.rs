@@ -21,7 +21,9 @@ use rustix::{
 
 use super::LinkState;
 use crate::{
-    netlink::{NetlinkSocket, Notifications, RoutingGroup, TunLookup, lookup_route},
+    netlink::{
+        NetlinkSocket, Notifications, RouteQuery, RoutingGroup, TunLink, TunLookup, lookup_route,
+    },
     tun::Tun,
 };
 
@@ -94,12 +96,37 @@ impl LinkWatch {
     ///
     /// The kernel's.
     pub fn drain(&mut self, tun: &Tun) -> io::Result<Option<LinkState>> {
-        self.notifications.drain()?;
+        self.discard_notifications()?;
         let link = self.lookup.find(tun.as_fd())?;
-        Ok(link.map(|link| LinkState {
-            up: link.up,
-            mtu: link.mtu,
-        }))
+        Ok(link.map(state))
+    }
+
+    /// Discards all notifications. Never waits.
+    ///
+    /// # Errors
+    ///
+    /// The kernel's.
+    pub fn discard_notifications(&mut self) -> io::Result<()> {
+        self.notifications.drain().map(drop)
+    }
+}
+
+/// Returns the current state of a TUN's interface, or `None` if it was deleted. `tun` may be a descriptor
+/// from another process.
+///
+/// # Errors
+///
+/// The kernel's. Without `CAP_NET_ADMIN` an interface that was moved to another network namespace is not
+/// found.
+pub fn link_state(tun: BorrowedFd<'_>) -> io::Result<Option<LinkState>> {
+    let link = TunLookup::open()?.find(tun)?;
+    Ok(link.map(state))
+}
+
+fn state(link: TunLink) -> LinkState {
+    LinkState {
+        up: link.up,
+        mtu: link.mtu,
     }
 }
 
@@ -160,7 +187,11 @@ impl RouteWatch {
         source: IpAddr,
         mark: u32,
     ) -> io::Result<u32> {
-        let route = lookup_route(&mut self.netlink, destination, Some(source), mark)?;
+        let query = RouteQuery {
+            source: Some(source),
+            ..RouteQuery::to(destination, mark)
+        };
+        let route = lookup_route(&mut self.netlink, &query)?;
         Ok(route.interface)
     }
 

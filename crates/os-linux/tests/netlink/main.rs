@@ -6,6 +6,7 @@
 #[path = "../common/mod.rs"]
 mod common;
 mod firewalls;
+mod reader;
 mod routes;
 mod rules;
 

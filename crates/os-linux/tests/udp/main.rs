@@ -18,7 +18,7 @@ use std::{
 use common::{Namespace, SOON, readable};
 use taupe_os_linux::udp::{
     BindError, Options, RECEIVE_BUFFER_LEN, RECEIVE_LEN, Receive, Received, Sent, Socket,
-    receive_prefixes,
+    receive_prefixes, set_mark,
 };
 use taupe_packet::ip::Family;
 
@@ -252,9 +252,9 @@ fn marks_are_set() {
             };
             let socket = bind(family, options);
             assert_eq!(mark(&socket), 0xca6c);
-            socket.set_mark(u32::MAX).unwrap();
+            set_mark(socket.as_fd(), u32::MAX).unwrap();
             assert_eq!(mark(&socket), u32::MAX);
-            socket.set_mark(0).unwrap();
+            set_mark(socket.as_fd(), 0).unwrap();
             assert_eq!(mark(&socket), 0);
             assert_eq!(mark(&bind(family, Options::default())), 0);
         }

@@ -191,6 +191,10 @@ impl AnswerRequest for Clients {
         }
         self.events.answer(request)
     }
+
+    fn interface_index(&self, name: &str) -> Option<u32> {
+        taupe_client::zone::index(name)
+    }
 }
 
 /// A device whose configuration socket answers.
@@ -256,7 +260,7 @@ impl Running {
             resolver,
         });
         spawn("uapi", move || {
-            configuration_socket::serve(&socket, taupe_client::zone::index, &clients);
+            configuration_socket::serve(&socket, &clients);
         })?;
         info!("{interface} is ready");
         Ok(Self {

@@ -2,7 +2,7 @@
 
 use super::signals::is_termination;
 use crate::console::say;
-use crate::device::Device;
+use crate::device::InProcess;
 use rustix::event::{PollFd, PollFlags, poll};
 use rustix::io::retry_on_intr;
 use rustix::process::{Pid, Signal, WaitOptions, waitpid};
@@ -72,7 +72,7 @@ impl<'a> Session<'a> {
     /// # Errors
     ///
     /// Fails if no thread is left. The tunnel ends then, and the command has no network.
-    pub(super) fn run<D: Device>(mut self, device: D, signals: BlockedSignals) -> io::Result<u8> {
+    pub(super) fn run(mut self, device: InProcess, signals: BlockedSignals) -> io::Result<u8> {
         let stop = device.stopper();
         self.tell("device", move |tell| {
             tell(Event::Device(device.run()));

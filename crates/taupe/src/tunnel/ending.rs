@@ -7,6 +7,7 @@ use rustix::net::sockopt::socket_peercred;
 use rustix::process::{PidfdFlags, pidfd_open};
 use std::os::fd::OwnedFd;
 use taupe_adapter::State;
+use taupe_os_linux::packet_process::broker_of;
 
 /// Time that a process has to end after its interface was deleted.
 const LIMIT: Timespec = Timespec {
@@ -21,13 +22,15 @@ pub(super) struct Ending {
 }
 
 impl Ending {
-    /// Finds the process of a tunnel that `taupe up` set up, by its configuration socket.
+    /// Finds the process of a tunnel that `taupe up` set up, by its configuration socket. If that is a
+    /// packet process, it is its broker, which ends last.
     pub(super) fn of(interface: &str) -> Option<Self> {
         let headers = State::default().here();
         headers.iter().find(|one| one.interface == interface)?;
         let socket = taupe_client::socket_path(interface);
         let connection = taupe_client::connect_to(&socket).ok()?;
         let id = socket_peercred(&connection).ok()?.pid;
+        let id = broker_of(id).unwrap_or(id);
         let handle = pidfd_open(id, PidfdFlags::empty()).ok()?;
         let id = id.as_raw_nonzero().to_string();
         Some(Self { handle, id })

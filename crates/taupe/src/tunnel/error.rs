@@ -36,6 +36,17 @@ pub(super) enum TunnelError {
          changed"
     )]
     Applications { file: String, line: usize, key: Key },
+    /// A service manager restricts this process.
+    #[error(
+        "{file} has {keys}, and the unit taupe@{interface} does not permit commands; use the one that does \
+         (`systemctl disable taupe@{interface}`, `systemctl enable --now taupe-hooks@{interface}`), or delete \
+         them; nothing was changed"
+    )]
+    Hooks {
+        file: String,
+        keys: String,
+        interface: String,
+    },
     #[error(
         "{0} selects no applications, so there is no traffic to block; write AllowedApps or \
          DisallowedApps under [Interface]; nothing was changed"

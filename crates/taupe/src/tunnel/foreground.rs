@@ -3,7 +3,7 @@
 use super::error::TunnelError;
 use super::plan::TunnelPlan;
 use super::transparent::{is_transparent, release_applications};
-use super::{advice, readable, reload};
+use super::{advice, hooks, readable, reload};
 use crate::arguments::Up;
 use crate::console::say;
 use crate::daemon;
@@ -218,6 +218,9 @@ impl Running<'_> {
     /// `up`.
     fn take_down(&mut self, save: bool) -> Result<(), DownError> {
         let file = readable(self.conf);
+        if let Ok(file) = &file {
+            hooks::warn(self.request.interface, file);
+        }
         let request = Down {
             interface: self.request.interface,
             file: file.as_ref().ok().map(|file| (&*self.conf.path, file)),

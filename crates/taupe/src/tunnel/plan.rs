@@ -6,7 +6,7 @@ use super::error::{TunnelError, wrong};
 use super::transparent::{
     SelectedApplications, consequences, free_mark, on_this_kernel, selection,
 };
-use super::{already_up, hand_over, without_applications};
+use super::{already_up, hand_over, hooks, without_applications};
 use crate::arguments::Up;
 use crate::console::say;
 use crate::endpoint_names::{self, NamesToTake};
@@ -61,6 +61,7 @@ impl<'a> UpPlan<'a> {
         let Some(mut file) = file else {
             return Err(wrong(conf, &remarks));
         };
+        hooks::check(conf, &file)?;
         let interface = conf.interface.as_str();
         via::is_free(interface)?;
         // Names of endpoints are removed from the file below.

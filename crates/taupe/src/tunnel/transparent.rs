@@ -13,6 +13,7 @@ use taupe_config::file::File;
 use taupe_inspect::check::{Checked, check_with_available_keys};
 use taupe_inspect::conf::Conf;
 use taupe_inspect::processes::Subject;
+use taupe_inspect::traffic::remove_leftover;
 use taupe_inspect::tunnel::{effect_until, effect_while_down};
 use taupe_inspect::{dns, families};
 use taupe_os_linux::netlink::Netlink;
@@ -330,6 +331,7 @@ pub(super) fn release_applications(
     interface: &str,
     keep_closed: bool,
 ) -> Result<bool, TransparentError> {
+    remove_leftover(interface);
     if keep_closed {
         let captured = is_in_effect(interface)?;
         if captured {

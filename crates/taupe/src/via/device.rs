@@ -2,7 +2,7 @@
 
 use super::OuterPlan;
 use super::names::Inside;
-use crate::device::Device;
+use crate::device::{Device, Place};
 use crate::endpoint_names;
 use crate::start_advice::start_advice;
 use std::io;
@@ -12,7 +12,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread::{self, JoinHandle};
 use taupe_client::SetRequest;
 use taupe_engine::{
-    Exit, Offloads, Options, StartError, SystemResolver, TunSource, UapiSource, Underlay,
+    Exit, Offloads, Options, OuterMark, StartError, SystemResolver, TunSource, UapiSource, Underlay,
 };
 use taupe_os_linux::namespace::NetworkNamespace;
 use taupe_sandbox::{NetworkError, OpenedTun, TunNetwork, set_up_network};
@@ -51,7 +51,10 @@ pub(crate) struct OuterDevice<D> {
 /// A running outer device, with the parts that the inner one uses.
 pub(crate) struct OuterStart<D> {
     pub(crate) outer: OuterDevice<D>,
-    pub(crate) underlay: Underlay,
+    /// The network in which the inner device's sockets are.
+    pub(crate) network: NetworkNamespace,
+    /// Sets the mark of the outer device's datagrams.
+    pub(crate) mark: OuterMark,
     /// Looks up names of the inner device's endpoints.
     pub(crate) names: Inside,
 }
@@ -61,6 +64,7 @@ pub(crate) struct OuterStart<D> {
 pub(crate) fn start<D: Device>(
     mut plan: OuterPlan,
     offloads: Offloads,
+    place: Place,
 ) -> Result<OuterStart<D>, OuterError> {
     let interface = plan.interface.to_string();
     let failed = |source| OuterError::Namespace {
@@ -91,13 +95,14 @@ pub(crate) fn start<D: Device>(
         interface: interface.clone(),
         tun: TunSource::Elsewhere { tun, watch },
         underlay: Underlay::Here,
+        outer_mark: None,
         tap: None,
         uapi: UapiSource::Bind,
         offloads,
         state_dir: None,
         notices: None,
     };
-    let device = D::start(options, Arc::new(SystemResolver::default()));
+    let device = D::start(options, place, Arc::new(SystemResolver::default()));
     let device = device.map_err(|source| OuterError::Start {
         interface: interface.clone(),
         source,
@@ -106,10 +111,11 @@ pub(crate) fn start<D: Device>(
     let configuration = mem::take(&mut plan.configuration);
     match taupe_client::apply(&outer.interface, configuration) {
         Ok(()) => {
-            let underlay = outer.underlay(network);
+            let mark = outer.mark();
             Ok(OuterStart {
                 outer,
-                underlay,
+                network,
+                mark,
                 names: Inside::new(&plan, inside),
             })
         }
@@ -122,20 +128,16 @@ pub(crate) fn start<D: Device>(
 }
 
 impl<D: Device> OuterDevice<D> {
-    /// Returns the part of the outer tunnel that the inner device uses.
-    fn underlay(&self, network: NetworkNamespace) -> Underlay {
+    /// Returns a function that sets the mark of this device's datagrams.
+    fn mark(&self) -> OuterMark {
         let interface = self.interface.clone();
-        let mark = move |mark| {
+        Box::new(move |mark| {
             let request = SetRequest {
                 fwmark: Some(mark),
                 ..SetRequest::default()
             };
             taupe_client::apply(&interface, request).map_err(|error| error.to_string())
-        };
-        Underlay::Behind {
-            network,
-            mark: Box::new(mark),
-        }
+        })
     }
 
     /// Starts to look up endpoints that have no address.

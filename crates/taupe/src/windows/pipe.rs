@@ -100,7 +100,7 @@ fn serve(stream: Stream, slot: &ClientSlot, events: &Sender<TunnelEvent>) -> io:
     serve_client(
         &mut Client(stream),
         slot,
-        taupe_client::zone::index,
+        &taupe_client::zone::index,
         |request| {
             let (sender, answer) = sync_channel(1);
             events

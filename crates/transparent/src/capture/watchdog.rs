@@ -10,7 +10,7 @@ use std::os::fd::OwnedFd;
 use std::time::{Duration, Instant};
 
 use rustix::event::{EventfdFlags, PollFd, PollFlags, Timespec, eventfd, poll};
-use taupe_nat::translate::Translator;
+use taupe_nat::translate::TranslatorControl;
 use tracing::{info, warn};
 
 use crate::error::TransparentError;
@@ -38,7 +38,7 @@ const REFUSAL_CHECK_INTERVAL: Timespec = Timespec {
 pub(super) struct Watchdog {
     pub(super) programs: Programs,
     pub(super) watch: UplinkWatch,
-    translator: Translator,
+    translator: Box<dyn TranslatorControl>,
     pub(super) stop: OwnedFd,
     tun: u32,
     /// Set while the TUN's filters cannot be restored.
@@ -50,6 +50,8 @@ pub(super) struct Watchdog {
     hooks: BTreeSet<&'static str>,
     /// Why hooks could not be restored, so that each reason is logged once.
     hooks_error: Option<String>,
+    /// Why hooks and the TUN's filters could not be checked.
+    check_error: Option<String>,
     /// Why IPv6 could not be switched off again.
     ipv6_error: Option<String>,
 }
@@ -58,7 +60,7 @@ impl Watchdog {
     pub(super) fn new(
         programs: Programs,
         tun: u32,
-        translator: Translator,
+        translator: Box<dyn TranslatorControl>,
     ) -> Result<Self, TransparentError> {
         Ok(Self {
             programs,
@@ -71,13 +73,15 @@ impl Watchdog {
             refused: BTreeMap::new(),
             hooks: BTreeSet::new(),
             hooks_error: None,
+            check_error: None,
             ipv6_error: None,
         })
     }
 
     /// Records the hooks that are attached now as those to restore.
-    pub(super) fn record_hooks(&mut self) {
-        self.hooks = self.programs.attached_hooks();
+    pub(super) fn record_hooks(&mut self) -> Result<(), TransparentError> {
+        self.hooks = self.programs.attached_hooks()?;
+        Ok(())
     }
 
     pub(super) fn run(mut self) {
@@ -115,8 +119,8 @@ impl Watchdog {
             if let Err(error) = self.guard_links(restore_guard) {
                 warn!(%error, "guarding the links");
             }
-            self.restore_hooks();
-            self.restore_tun_filters();
+            let (hooks, filters) = (self.restore_hooks(), self.restore_tun_filters());
+            self.log_failed_check(hooks.and(filters));
             self.restore_ipv6_setting();
             if expired.elapsed() >= EXPIRY_INTERVAL {
                 expired = Instant::now();
@@ -161,7 +165,13 @@ impl Watchdog {
             }
             match why {
                 Some(why) => {
-                    warn!(link = uplink.name, %why, "selected applications cannot use this link");
+                    let guarded = self.programs.guarded();
+                    // A failed check leaves the guard in place.
+                    let consequence = match guarded.is_ok_and(|all| all.contains(&uplink.index)) {
+                        true => "the filters of this link cannot be checked",
+                        false => "selected applications cannot use this link",
+                    };
+                    warn!(link = uplink.name, %why, "{consequence}");
                     self.refused.insert(uplink.index, why);
                 }
                 None => {
@@ -185,10 +195,13 @@ impl Watchdog {
         guarded.and(done)
     }
 
-    /// Restores the filters of the TUN. While it cannot, selected applications are blocked.
-    fn restore_tun_filters(&mut self) {
+    /// Restores the filters of the TUN. While it cannot, selected applications are blocked. Fails
+    /// if the filters cannot be checked.
+    fn restore_tun_filters(&mut self) -> Result<(), TransparentError> {
         let restored = match self.programs.is_tun_filtered() {
-            Ok(true) if !self.is_tun_unfiltered => return,
+            Ok(true) if !self.is_tun_unfiltered => return Ok(()),
+            // It says nothing about the filters, which have been there so far.
+            Err(error) if error.is_exhaustion() && !self.is_tun_unfiltered => return Err(error),
             Ok(_) => self.programs.set_up(self.tun),
             Err(error) => Err(error),
         };
@@ -207,22 +220,23 @@ impl Watchdog {
                 warn!(%error, "the tunnel is down: {}", self.programs.lock());
             }
         }
+        Ok(())
     }
 }
 
 impl Watchdog {
-    /// Restores hooks that have been detached.
-    fn restore_hooks(&mut self) {
-        let missing = self.missing_hooks();
+    /// Restores hooks that have been detached. Fails if they cannot be checked.
+    fn restore_hooks(&mut self) -> Result<(), TransparentError> {
+        let missing = self.missing_hooks()?;
         if missing.is_empty() {
-            return;
+            return Ok(());
         }
         let restored = self.programs.reattach(&missing);
-        let left = self.missing_hooks();
-        let why = match restored {
+        let left = restored.and_then(|()| self.missing_hooks());
+        let why = match left {
             Err(error) => Some(error.to_string()),
-            Ok(()) if !left.is_empty() => Some(format!("{left:?} cannot be attached")),
-            Ok(()) => {
+            Ok(left) if !left.is_empty() => Some(format!("{left:?} cannot be attached")),
+            Ok(_) => {
                 warn!(
                     ?missing,
                     "another program detached eBPF programs of Taupe; they are attached again, but \
@@ -237,11 +251,22 @@ impl Watchdog {
             why,
             "eBPF programs that another program detached cannot be attached again",
         );
+        Ok(())
     }
 
-    fn missing_hooks(&self) -> BTreeSet<&'static str> {
-        let attached = self.programs.attached_hooks();
-        self.hooks.difference(&attached).copied().collect()
+    fn missing_hooks(&self) -> Result<BTreeSet<&'static str>, TransparentError> {
+        let attached = self.programs.attached_hooks()?;
+        Ok(self.hooks.difference(&attached).copied().collect())
+    }
+
+    /// Logs why the programs could not be checked, each reason once. Without descriptors, the TUN's
+    /// existence is not known either.
+    fn log_failed_check(&mut self, checked: Result<(), TransparentError>) {
+        let why = checked.err().map(|error| error.to_string());
+        if let Some(why) = why.as_ref().filter(|_| self.check_error != why) {
+            warn!(%why, "Taupe's eBPF programs cannot be checked; they stay in effect");
+        }
+        self.check_error = why;
     }
 
     /// Switches IPv6 off again on the TUN if another program has switched it on.

@@ -9,7 +9,7 @@ use tracing::debug;
 
 use super::{CaptureMode, MissingFeature, Programs, TunnelMaps, raw_load};
 use crate::cgroup;
-use crate::error::TransparentError;
+use crate::error::{TransparentError, is_exhaustion};
 use crate::pins::{self, Pins};
 use crate::state::DnsHandling;
 use crate::syscall::{self, AttachTarget, attach_type, program_type};
@@ -50,7 +50,8 @@ impl Programs {
     ///
     /// # Errors
     ///
-    /// [`TransparentError::Map`]; [`TransparentError::Call`]: a link cannot be pinned or removed.
+    /// [`TransparentError::Map`]; [`TransparentError::Call`]: a link cannot be pinned or removed, or
+    /// no descriptors or memory are left.
     pub fn set_dns(
         &mut self,
         dns: DnsHandling,
@@ -79,6 +80,9 @@ impl Programs {
                 pins::replace(link.as_fd(), &pin)?;
                 Ok(None)
             }
+            Err(error) if is_exhaustion(&error) => Err(TransparentError::call(format!(
+                "attaching {PROGRAM}"
+            ))(error)),
             Err(error) => {
                 debug!(%error, "attaching {PROGRAM}");
                 Ok(Some(MissingFeature::NameServices))

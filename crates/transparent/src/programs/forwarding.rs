@@ -10,7 +10,7 @@ use taupe_config::file::Forwarded;
 use tracing::debug;
 
 use super::{MissingFeature, Programs, TunnelMaps, raw_load};
-use crate::error::TransparentError;
+use crate::error::{TransparentError, is_exhaustion};
 use crate::pins::{self, Pins};
 use crate::syscall::{self, AttachTarget, attach_type, program_type};
 
@@ -38,7 +38,8 @@ impl Programs {
     ///
     /// # Errors
     ///
-    /// [`TransparentError::Call`]: a link cannot be pinned or removed.
+    /// [`TransparentError::Call`]: a link cannot be pinned or removed, or no descriptors or memory are
+    /// left.
     pub fn set_forwarded(
         &self,
         forwarded: Forwarded,
@@ -67,6 +68,9 @@ impl Programs {
                 }
                 Ok(None)
             }
+            Err(error) if is_exhaustion(&error) => Err(TransparentError::call(format!(
+                "attaching {PROGRAM}"
+            ))(error)),
             Err(error) => {
                 debug!(%error, "attaching {PROGRAM}");
                 Ok(Some(MissingFeature::Forwarding))

@@ -46,6 +46,9 @@ pub enum Guard {
     Broken,
 }
 
+/// Time within which another process pins a filter that it has attached.
+const PINNING: Duration = Duration::from_millis(20);
+
 impl Programs {
     /// Guards an uplink: from here on no packet of a selected application leaves by it outside the
     /// tunnel. A repeated call updates the uplink's properties. An uplink with an unknown link
@@ -109,10 +112,14 @@ impl Programs {
         } else {
             let pin = self.pins.link(&format!("{index}-{name}"));
             let target = AttachTarget::Interface(index, kind);
-            if self.link(name, target, &pin).is_ok()
-                && let Some(link) = self.first_link_id(filter, index)?
-            {
-                return Ok(link);
+            match self.link(name, target, &pin) {
+                Err(error) if error.is_exhaustion() => return Err(error),
+                Ok(()) => {
+                    if let Some(link) = self.first_link_id(filter, index)? {
+                        return Ok(link);
+                    }
+                }
+                Err(_) => {}
             }
             // The filter is behind another one, its BPF link belongs to an earlier interface with
             // this index, or its pin has just been removed. The program is loaded again, since a
@@ -160,15 +167,23 @@ impl Programs {
         };
         if !self.without_tcx {
             let pin = self.pins.link(&format!("{index}-{name}"));
-            let Ok(link) = syscall::open(&pin) else {
-                return Ok(None);
+            let link = match syscall::open(&pin) {
+                Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
+                link => link.map_err(failed())?,
             };
             let link = syscall::id(link.as_fd()).map_err(failed())?;
             for program in attached {
                 if program.link == link {
                     return Ok(Some(link));
                 }
-                if !program.has_name_prefix(NAME_PREFIX).map_err(failed())? {
+                let is_taupe = match program.has_name_prefix(NAME_PREFIX) {
+                    // Without CAP_SYS_ADMIN the kernel opens no program by its ID.
+                    Err(error) if error.kind() == io::ErrorKind::PermissionDenied => {
+                        is_pinned(program.link, index)
+                    }
+                    named => named.map_err(failed())?,
+                };
+                if !is_taupe {
                     break;
                 }
             }
@@ -207,8 +222,9 @@ impl Programs {
     /// Loads another program from the same code. The previous one stays attached.
     fn reload(&mut self, name: &'static str) -> Result<(), TransparentError> {
         let program = self.classifier(name)?;
-        let loaded = program.unload().and_then(|()| program.load());
-        loaded.map_err(|source| {
+        // This fails if an earlier attempt has unloaded it and could not load it again.
+        let _ = program.unload();
+        program.load().map_err(|source| {
             TransparentError::program(name, super::attach_points::PACKETS, source)
         })
     }
@@ -278,6 +294,16 @@ impl Programs {
             }
         }
         Ok(true)
+    }
+}
+
+/// Returns true if a link is the filter of a tunnel. Another process pins its filter just after it has
+/// attached it, so a filter that is not pinned is looked up again.
+fn is_pinned(link: u32, interface: u32) -> bool {
+    let is_pinned = || pins::Pins::any_has_filter(link, interface);
+    is_pinned() || {
+        thread::sleep(PINNING);
+        is_pinned()
     }
 }
 

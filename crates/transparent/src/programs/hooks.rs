@@ -6,33 +6,43 @@
 use std::collections::BTreeSet;
 use std::os::fd::AsFd as _;
 
-use super::attach_points::ProgramSpec;
 use super::{AttachPoint, Programs};
 use crate::cgroup;
-use crate::error::TransparentError;
+use crate::error::{TransparentError, is_exhaustion};
 use crate::syscall;
 
 impl Programs {
     /// Returns the programs whose links are pinned and attached: those at the root cgroup, at
     /// tracepoints and at kernel functions.
-    #[must_use]
-    pub fn attached_hooks(&self) -> BTreeSet<&'static str> {
-        let is_attached = |program: &&ProgramSpec| match program.attach_point {
-            AttachPoint::Cgroup(link, _) => {
-                let link = syscall::open(&self.pins.link(link));
-                link.is_ok_and(|link| syscall::has_cgroup(link.as_fd()).unwrap_or(false))
+    ///
+    /// # Errors
+    ///
+    /// [`TransparentError::Call`]: a link cannot be examined.
+    pub fn attached_hooks(&self) -> Result<BTreeSet<&'static str>, TransparentError> {
+        let mut attached = BTreeSet::new();
+        for program in self.mode.programs() {
+            let is_attached = match program.attach_point {
+                AttachPoint::Cgroup(link, _) => match syscall::open(&self.pins.link(link)) {
+                    Ok(link) => syscall::has_cgroup(link.as_fd()).unwrap_or(false),
+                    Err(error) if is_exhaustion(&error) => {
+                        let what = format!("looking for the link of {}", program.name);
+                        return Err(TransparentError::call(what)(error));
+                    }
+                    Err(_) => false,
+                },
+                // These links end only with their pins.
+                AttachPoint::Tracepoint(_) | AttachPoint::Entry(_) | AttachPoint::Security(_) => {
+                    self.pins.link(program.name).exists()
+                }
+                AttachPoint::Iterator(_) | AttachPoint::MapIterator(_) | AttachPoint::Filter => {
+                    false
+                }
+            };
+            if is_attached {
+                attached.insert(program.name);
             }
-            // These links end only with their pins.
-            AttachPoint::Tracepoint(_) | AttachPoint::Entry(_) | AttachPoint::Security(_) => {
-                self.pins.link(program.name).exists()
-            }
-            AttachPoint::Iterator(_) | AttachPoint::MapIterator(_) | AttachPoint::Filter => false,
-        };
-        let programs = self.mode.programs().iter();
-        programs
-            .filter(is_attached)
-            .map(|program| program.name)
-            .collect()
+        }
+        Ok(attached)
     }
 
     /// Attaches programs that have been detached, and classifies the processes and sockets that

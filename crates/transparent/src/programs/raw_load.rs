@@ -40,11 +40,13 @@ pub(super) fn load(pins: &Pins, name: &str, kind: u32, attach_type: u32) -> io::
     object.programs.retain(|other, _| other == name);
     let opened = std::mem::take(&mut object.maps);
     let opened = opened.into_iter().filter_map(|(name, map)| {
-        // A map that is not pinned belongs to other programs.
-        let fd = syscall::open(&pins.map(&name)).ok()?;
-        Some((name, fd, map))
+        match syscall::open(&pins.map(&name)) {
+            // A map that is not pinned belongs to other programs.
+            Err(error) if error.kind() == io::ErrorKind::NotFound => None,
+            fd => Some(fd.map(|fd| (name, fd, map))),
+        }
     });
-    let opened: Vec<_> = opened.collect();
+    let opened = opened.collect::<io::Result<Vec<_>>>()?;
     let maps = opened
         .iter()
         .map(|(name, fd, map)| (name.as_str(), fd.as_raw_fd(), map));

@@ -125,7 +125,7 @@ pub(crate) fn begin_with(
         dns: Vec::new(),
         capacity: flows::CAPACITY,
     });
-    capture::Capture::begin(tunnel, tun, settings, translator)
+    capture::Capture::begin(tunnel, tun, settings, Box::new(translator))
 }
 
 /// Runs a capture in a process of its own, or prints why it cannot, and stays alive.

@@ -17,7 +17,7 @@ fn key(byte: u8) -> String {
 
 /// Parses an answer in pieces of `size` bytes.
 fn get_in(text: &str, size: usize) -> Result<Device, AnswerError> {
-    let mut answer = GetAnswer::new("wg0", no_scopes);
+    let mut answer = GetAnswer::new("wg0", &no_scopes);
     for piece in text.as_bytes().chunks(size) {
         if answer.push(piece)? {
             break;

@@ -369,7 +369,7 @@ fn an_endpoint_s_scope_may_be_a_known_interface() {
         "set=1\npublic_key={}\nendpoint=[fe80::1%tun-0]:7\n\n",
         hex(1)
     );
-    let mut reader = RequestReader::new().with_scopes(|name| (name == "tun-0").then_some(12));
+    let mut reader = RequestReader::new().with_scopes(&|name| (name == "tun-0").then_some(12));
     let mut input = text.as_bytes();
     let Some(Ok(Request::Set(request))) = reader.push(&mut input) else {
         panic!("refused");

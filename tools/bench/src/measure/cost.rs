@@ -5,6 +5,7 @@ use super::system_calls::Counter;
 use crate::session::Session;
 use std::time::Instant;
 use taupe_lab::error::Result;
+use taupe_lab::process::Process;
 
 /// Counting of system calls. It slows every system call down, so use it in a separate transfer
 /// whose speed and processor time are not reported.
@@ -146,8 +147,8 @@ impl Counters {
 fn outbound_threads(session: &Session) -> Result<Vec<u32>> {
     let mut found = Vec::new();
     for (end, prefix) in [(&session.client, "out"), (&session.server, "in")] {
-        for process in &end.processes {
-            let threads = proc::threads(process.id())?.into_iter();
+        for process in end.processes.iter().flat_map(Process::all_ids) {
+            let threads = proc::threads(process)?.into_iter();
             let named = threads.filter(|(_, name)| name.starts_with(prefix));
             found.extend(named.map(|(id, _)| id));
         }

@@ -9,6 +9,7 @@ use std::sync::mpsc::{self, RecvTimeoutError};
 use std::thread;
 use std::time::{Duration, Instant};
 use taupe_lab::error::Result;
+use taupe_lab::process::Process;
 
 /// The resident set of one side's programs together, in bytes. It includes memory shared with other
 /// programs (code, libraries).
@@ -51,8 +52,8 @@ pub fn measure(session: &Session) -> Result<Option<Memory>> {
 /// [`Error::Io`](taupe_lab::Error::Io) if one has ended.
 pub fn of(end: &End) -> Result<Resident> {
     let mut sum = Resident::default();
-    for process in &end.processes {
-        let (now, peak) = proc::resident(process.id())?;
+    for process in end.processes.iter().flat_map(Process::all_ids) {
+        let (now, peak) = proc::resident(process)?;
         sum.now = sum.now.saturating_add(now);
         sum.peak = sum.peak.saturating_add(peak);
     }

@@ -25,6 +25,7 @@ use std::time::Duration;
 use taupe_crypto::{AWS_LC, Packet, Secret, TAG_LEN};
 use taupe_lab::ensure;
 use taupe_lab::error::{Error, Result};
+use taupe_lab::process::Process;
 use taupe_packet::checksum::Sum;
 use taupe_packet::merge::{Coalesce, Merger};
 use taupe_packet::split::Split;
@@ -139,10 +140,10 @@ struct Ticks {
 /// Returns the ticks of an end's threads with a name prefix; `None` if it has no such threads.
 fn ticks(end: &End, prefix: &str) -> Result<Option<Ticks>> {
     let mut found: Option<Ticks> = None;
-    for process in &end.processes {
-        for (id, name) in proc::threads(process.id())? {
+    for process in end.processes.iter().flat_map(Process::all_ids) {
+        for (id, name) in proc::threads(process)? {
             if name.starts_with(prefix) {
-                let (user, system) = proc::thread_ticks(process.id(), id)?;
+                let (user, system) = proc::thread_ticks(process, id)?;
                 let so_far = found.unwrap_or(Ticks { user: 0, system: 0 });
                 found = Some(Ticks {
                     user: user + so_far.user,

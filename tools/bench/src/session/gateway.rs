@@ -50,7 +50,7 @@ impl GatewaySession {
     pub fn processes(&self) -> Vec<u32> {
         let ends = self.ends.clients.iter().chain([&self.ends.server]);
         let processes = ends.flat_map(|end| &end.processes);
-        processes.map(Process::id).collect()
+        processes.flat_map(Process::all_ids).collect()
     }
 
     fn await_answers(&mut self) -> Result<()> {

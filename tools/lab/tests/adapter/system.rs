@@ -231,6 +231,7 @@ impl Devices for InProcess {
             interface: interface.to_owned(),
             tun: TunSource::Create { lanes: None },
             underlay: taupe_engine::Underlay::Here,
+            outer_mark: None,
             tap: None,
             uapi: UapiSource::Bind,
             offloads: Offloads::default(),

@@ -34,8 +34,8 @@ fn key(number: u32) -> String {
 /// frees their memory, and the existing peer stays.
 pub(crate) fn comes_and_goes() -> Result<()> {
     let mut pair = Pair::new()?;
-    let process = pair.far.id()?;
-    let before = resident(process)?;
+    let processes = pair.far.ids()?;
+    let before = resident(&processes)?;
     let mut text = String::new();
     for number in 0..COUNT {
         let address = Ipv4Addr::from(0x0a80_0000 + number);
@@ -48,9 +48,9 @@ pub(crate) fn comes_and_goes() -> Result<()> {
     // The device frees memory when the client has disconnected.
     let small = before + u64::from(COUNT) * EACH / 1024;
     wait_until("little memory", Duration::from_secs(5), || {
-        Ok(resident(process)? <= small)
+        Ok(resident(&processes)? <= small)
     })?;
-    let with = resident(process)?;
+    let with = resident(&processes)?;
     figure("KiB before and with, and time", (before, with, took));
     ensure!(with > before + u64::from(COUNT) * 64 / 1024, "{with} KiB");
     let known = pair.far.tunnel.show(Some("peers"))?.stdout.lines().count();
@@ -80,8 +80,8 @@ pub(crate) fn comes_and_goes() -> Result<()> {
     let settings = settings.to_string();
     pair.far.tunnel.wg_with_input("syncconf", &settings)?;
     wait_until("memory given back", Duration::from_secs(5), || {
-        Ok(resident(process)? <= before + REST)
+        Ok(resident(&processes)? <= before + REST)
     })?;
-    figure("KiB without", resident(process)?);
+    figure("KiB without", resident(&processes)?);
     ping(&pair.near.host, FAR, 5)
 }

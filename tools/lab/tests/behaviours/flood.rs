@@ -40,7 +40,7 @@ fn flooded(is_shed: bool) -> Result<()> {
     let near = pair.near.host.clone();
     let (_fresh, fresh_address) = newcomer(&pair)?;
     let server = pair.far.id()?;
-    let memory = resident(server)?;
+    let memory = resident(&[server])?;
 
     let flood = Flood::new(&attacker, &pair.far.keys.public)?;
     let capture = Capture::start(&attacker, "eth0", "udp[8] == 3")?;
@@ -89,7 +89,7 @@ fn flooded(is_shed: bool) -> Result<()> {
     ensure!((shed > 0) == is_shed, "{shed} were shed");
 
     pair.far.id()?;
-    let grown = resident(server)?.saturating_sub(memory);
+    let grown = resident(&[server])?.saturating_sub(memory);
     ensure!(grown < 16 * 1024, "memory has grown by {grown} KiB");
     Ok(())
 }

@@ -25,7 +25,7 @@ pub(crate) fn hostile_datagrams() -> Result<()> {
 
     let before = [pair.near.dump()?, pair.far.dump()?];
     let ids = [pair.near.id()?, pair.far.id()?];
-    let memory = [resident(ids[0])?, resident(ids[1])?];
+    let memory = [resident(&[ids[0]])?, resident(&[ids[1]])?];
     let attacks = [
         Attack::new(&near, NEAR_OUTER, (FAR_OUTER, FAR_PORT))?,
         Attack::new(&far, FAR_OUTER, (NEAR_OUTER, NEAR_PORT))?,
@@ -50,7 +50,7 @@ pub(crate) fn hostile_datagrams() -> Result<()> {
     let after = [pair.near.dump()?, pair.far.dump()?];
     ensure!(after == before, "{before:#?}\nbecame\n{after:#?}");
     for (id, before) in ids.into_iter().zip(memory) {
-        let grown = resident(id)?.saturating_sub(before);
+        let grown = resident(&[id])?.saturating_sub(before);
         ensure!(grown < MEMORY, "memory has grown by {grown} KiB");
     }
     ping(&near, FAR, 3)?;

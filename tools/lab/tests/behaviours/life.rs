@@ -39,6 +39,11 @@ struct Resources {
 }
 
 impl Resources {
+    /// Returns the resources of each process.
+    fn of_all(processes: &[u32]) -> Result<Vec<Self>> {
+        processes.iter().map(|process| Self::of(*process)).collect()
+    }
+
     fn of(process: u32) -> Result<Self> {
         let entries = |what: &str| {
             let path = format!("/proc/{process}/{what}");
@@ -57,8 +62,12 @@ impl Resources {
     }
 }
 
-/// Returns the resident memory in KiB (`proc_pid_status(5)`).
-pub(crate) fn resident(process: u32) -> Result<u64> {
+/// Returns the resident memory of some processes in KiB (`proc_pid_status(5)`).
+pub(crate) fn resident(processes: &[u32]) -> Result<u64> {
+    processes.iter().map(|process| resident_of(*process)).sum()
+}
+
+fn resident_of(process: u32) -> Result<u64> {
     let path = format!("/proc/{process}/status");
     let text = fs::read_to_string(&path).map_err(Error::io(&*path))?;
     let line = text.lines().find_map(|line| line.strip_prefix("VmRSS:"));
@@ -73,15 +82,15 @@ pub(crate) fn resources_return_to_baseline() -> Result<()> {
     const LINKS: usize = 200;
     const CLIENTS: usize = 500;
     let mut pair = Pair::new()?;
-    let process = pair.near.id()?;
+    let processes = pair.near.ids()?;
     let near = pair.near.host.clone();
     ping(&near, FAR, 5)?;
-    let before = Resources::of(process)?;
-    let memory = resident(process)?;
+    let before = Resources::of_all(&processes)?;
+    let memory = resident(&processes)?;
     let back = |what: &str| {
-        let mut now = Resources::of(process)?;
+        let mut now = Resources::of_all(&processes)?;
         let settled = wait_until("the baseline", Duration::from_secs(10), || {
-            now = Resources::of(process)?;
+            now = Resources::of_all(&processes)?;
             Ok(now == before)
         });
         settled.map_err(|_| Error::unmet(format!("after {what}: {now:?}, before: {before:?}")))
@@ -109,7 +118,7 @@ pub(crate) fn resources_return_to_baseline() -> Result<()> {
     }
     back("clients")?;
     ping(&near, FAR, 5)?;
-    let grown = resident(process)?.saturating_sub(memory);
+    let grown = resident(&processes)?.saturating_sub(memory);
     ensure!(grown < 8 * 1024, "memory has grown by {grown} KiB");
     Ok(())
 }

@@ -19,6 +19,7 @@ mod offloads;
 mod pair;
 mod pause;
 mod routing;
+mod secrets;
 mod syscalls;
 mod transfer;
 mod vxlan;
@@ -101,9 +102,21 @@ fn main() {
         SystemTest::new("a_hundred_thousand_peers", crowd::comes_and_goes),
         SystemTest::new("ends_with_its_namespace", life::ends_with_its_namespace),
         SystemTest::new("passed_descriptors", life::passed_descriptors),
+        SystemTest::new("secrets_of_a_file", secrets::of_a_file),
+        SystemTest::new("secrets_are_erased", secrets::erased).limit(minutes(2)),
+        SystemTest::new(
+            "secrets_are_erased_without_avx512",
+            secrets::erased_without_avx512,
+        )
+        .limit(minutes(2)),
         SystemTest::new("ecn_out", ecn::out),
         SystemTest::new("ecn_in", ecn::inward),
     ]);
+    // It takes nine minutes.
+    if std::env::var_os("OLD_SESSION").is_some() {
+        let test = SystemTest::new("secrets_of_an_old_session", secrets::old_session);
+        tests.push(test.limit(minutes(12)));
+    }
     Suite::new(tests)
         .prepare(|| Implementation::Taupe.install().map(drop))
         .main()

@@ -27,7 +27,7 @@ const REKEY: Duration = Duration::from_secs(121);
 
 /// More than the 20 ms that a server requires (the kernel's `INITIATIONS_PER_SECOND`), because its
 /// clock and the client's differ.
-const BETWEEN_INITIATIONS: Duration = Duration::from_millis(60);
+pub(crate) const BETWEEN_INITIATIONS: Duration = Duration::from_millis(60);
 
 /// Both are processed in either order.
 pub(crate) fn handshakes_with_data() -> Result<()> {
@@ -155,7 +155,7 @@ impl Client {
     /// Performs the first handshake.
     fn begin(&mut self) -> Result<()> {
         let staged = Staged {
-            packet: echo_request(32),
+            packet: echo_request(NEAR, 32),
             ecn: 0,
             lane: LaneId::FIRST,
         };
@@ -171,7 +171,7 @@ impl Client {
     fn renewing(&mut self, length: usize) -> Result<(Vec<u8>, Vec<u8>)> {
         let now = self.now();
         let mut message = vec![0; length + DATA_OVERHEAD];
-        message[DATA_HEADER_LEN..][..length].copy_from_slice(&echo_request(length));
+        message[DATA_HEADER_LEN..][..length].copy_from_slice(&echo_request(NEAR, length));
         let bytes = message.len();
         match self.path.reserve(now.boot, &self.peer, 1, bytes as u64) {
             Outbound::Send(mut reservation) => {
@@ -234,16 +234,17 @@ impl Client {
     }
 }
 
-fn now(start: std::time::Instant, ahead: Duration) -> Now {
+/// Returns the time of a clock that is ahead.
+pub(crate) fn now(start: std::time::Instant, ahead: Duration) -> Now {
     Now {
         boot: Instant::default() + Duration::from_secs(1) + start.elapsed() + ahead,
         wall: SystemTime::UNIX_EPOCH.elapsed().unwrap_or_default() + ahead,
     }
 }
 
-/// Returns an ICMP echo request of a length including headers, with zeros as content.
-fn echo_request(length: usize) -> Vec<u8> {
-    let (IpAddr::V4(source), IpAddr::V4(destination)) = (NEAR, FAR) else {
+/// Returns an ICMP echo request to [`FAR`] of a length including headers, with zeros as content.
+pub(crate) fn echo_request(source: IpAddr, length: usize) -> Vec<u8> {
+    let (IpAddr::V4(source), IpAddr::V4(destination)) = (source, FAR) else {
         return Vec::new();
     };
     let mut packet = vec![0; length];

@@ -76,7 +76,7 @@ impl End {
         Ok(self.tunnel.show(Some("dump"))?.stdout)
     }
 
-    /// Returns the id of the program, which must still run.
+    /// Returns the id of the program's process that carries packets. The program must still run.
     pub(crate) fn id(&mut self) -> Result<u32> {
         let interface = self.tunnel.interface().to_owned();
         let process = self.tunnel.process();
@@ -85,7 +85,16 @@ impl End {
             let result = process.output();
             return Err(Error::unmet(format!("{interface} has ended: {result}")));
         }
-        Ok(process.id())
+        Ok(process.packet_process_id())
+    }
+
+    /// Returns the ids of all processes of the program, which must still run.
+    pub(crate) fn ids(&mut self) -> Result<Vec<u32>> {
+        self.id()?;
+        Ok(self
+            .tunnel
+            .process()
+            .map_or_else(Vec::new, |it| it.all_ids()))
     }
 
     /// Runs `ip link set` on the interface.

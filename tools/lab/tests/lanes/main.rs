@@ -160,6 +160,17 @@ fn changes_under_load() -> Result<()> {
     Ok(())
 }
 
+/// Returns the memory of a process in KiB, with its share of what it shares with others (PSS).
+fn proportional(process: u32) -> Result<usize> {
+    let path = format!("/proc/{process}/smaps_rollup");
+    let text = std::fs::read_to_string(&path).map_err(Error::io(path))?;
+    let pss = text.lines().find_map(|line| {
+        let value = line.strip_prefix("Pss:")?;
+        value.trim().strip_suffix(" kB")?.trim().parse().ok()
+    });
+    pss.ok_or_else(|| Error::unmet(format!("no Pss in {text}")))
+}
+
 /// After much traffic on all lanes, a device uses at most 12 MB, and 3 MB more for each lane.
 fn memory() -> Result<()> {
     const LANES: usize = 8;
@@ -169,18 +180,8 @@ fn memory() -> Result<()> {
     flows.exchange(datagrams()?)?;
     let process = ends.near_tunnel.process();
     let process = process.ok_or_else(|| Error::unmet("not a program of this machine"))?;
-    let path = format!("/proc/{}/smaps_rollup", process.id());
-    let text = std::fs::read_to_string(&path).map_err(Error::io(path))?;
-    let pss = text.lines().find_map(|line| {
-        let value = line.strip_prefix("Pss:")?;
-        value
-            .trim()
-            .strip_suffix(" kB")?
-            .trim()
-            .parse::<usize>()
-            .ok()
-    });
-    let pss = pss.ok_or_else(|| Error::unmet(format!("no Pss in {text}")))?;
+    let pss: Result<Vec<usize>> = process.all_ids().into_iter().map(proportional).collect();
+    let pss: usize = pss?.iter().sum();
     figure("KiB", pss);
     ensure!(pss * 1024 <= (12 + 3 * LANES) * 1_000_000, "{pss} KiB");
     Ok(())

@@ -134,6 +134,9 @@ const SETTINGS: [(&str, Paths); 8] = [
 ];
 
 fn main() {
+    if let Some(interface) = refused::device_of_this_process() {
+        return refused::run_device(interface);
+    }
     let mut tests = Vec::new();
     for (name, paths) in SETTINGS {
         for outer in Family::BOTH {

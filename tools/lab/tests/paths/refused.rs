@@ -1,12 +1,14 @@
 //! Kernels that refuse a path although it seemed available.
 //!
-//! `strace` injects the errors of an old kernel or a poor driver into single calls.
+//! `strace` injects the errors of an old kernel or a poor driver into single calls, which it counts for
+//! each thread. So the device is an engine in a process that the tests know: this test program itself.
 
 use crate::scene::{Family, Scene};
 use crate::{ROADS, counted, over, transfer};
 use std::fs;
 use std::os::unix::net::UnixStream;
 use std::time::Duration;
+use taupe_engine::{Engine, Offloads, Options, TunSource, UapiSource, Underlay};
 use taupe_lab::host::Host;
 use taupe_lab::peers::{Implementation, Tunnel};
 use taupe_lab::process::{Process, wait_until};
@@ -176,7 +178,34 @@ impl Refusal {
     }
 }
 
-/// Starts a Taupe under strace, and waits until it can be configured.
+/// Variable with the interface of a process that runs an engine.
+const DEVICE: &str = "TAUPE_LAB_DEVICE";
+
+/// Returns the interface of the engine that this process is to run.
+pub(crate) fn device_of_this_process() -> Option<String> {
+    std::env::var(DEVICE).ok()
+}
+
+/// Runs an engine until it ends.
+pub(crate) fn run_device(interface: String) {
+    let options = Options {
+        interface,
+        tun: TunSource::Create { lanes: None },
+        underlay: Underlay::Here,
+        outer_mark: None,
+        tap: None,
+        uapi: UapiSource::Bind,
+        offloads: Offloads::default(),
+        state_dir: Some(scratch("state")),
+        notices: None,
+    };
+    match Engine::start(options) {
+        Ok(engine) => drop(engine.run()),
+        Err(error) => eprintln!("{error}"),
+    }
+}
+
+/// Starts an engine under strace, and waits until it can be configured.
 fn start(
     host: &Host,
     interface: &str,
@@ -184,7 +213,8 @@ fn start(
     threads: Threads,
     expressions: &[&str],
 ) -> Result<Process> {
-    let program = Implementation::Taupe.program()?.display().to_string();
+    let program = std::env::current_exe().map_err(Error::io("this program"))?;
+    let program = program.display().to_string();
     let log = scratch(log).display().to_string();
     let mut words = vec!["strace", "-qq", "-o", &log];
     if threads == Threads::All {
@@ -193,8 +223,8 @@ fn start(
     for expression in expressions {
         words.extend(["-e", expression]);
     }
-    let command = Implementation::Taupe.command(&program, interface);
-    words.extend(command.iter().map(String::as_str));
+    let variable = format!("{DEVICE}={interface}");
+    words.extend(["env", &variable, &program]);
     let mut strace = host.spawn(&words)?;
     wait_until("configuration socket", Duration::from_secs(20), || {
         ensure!(strace.runs()?, "strace: {}", strace.output());

@@ -356,9 +356,9 @@ fn await_notice(socket: &UnixDatagram, wanted: &str) -> Result<()> {
     }
 }
 
-/// `up` leaves one process, the device's, in the caller's network namespace, without open pipes of
+/// `up` leaves two processes, the broker and its packet process, in the caller's network namespace, without open pipes of
 /// the caller.
-pub(crate) fn one_process() -> Result<()> {
+pub(crate) fn two_processes() -> Result<()> {
     let world = World::new()?;
     let file = world.file("", FULL)?;
     let processes = || -> Result<Vec<String>> {
@@ -374,6 +374,11 @@ pub(crate) fn one_process() -> Result<()> {
     let number = device_process(&world.near)?.to_string();
     let mut expected = before.clone();
     expected.push(number.clone());
+    // The listening process is the packet process; its parent is the broker.
+    let status = format!("/proc/{number}/status");
+    let status = std::fs::read_to_string(&status).map_err(Error::io(status))?;
+    let broker = status.lines().find_map(|line| line.strip_prefix("PPid:"));
+    expected.extend(broker.map(|id| id.trim().to_owned()));
     expected.sort();
     let mut after = processes()?;
     after.sort();

@@ -69,7 +69,7 @@ fn main() {
         SystemTest::new("deleted_interface_then_down", life::deleted_interface),
         SystemTest::new("foreign_interface", life::foreign_interface),
         SystemTest::new("foreground_and_its_signals", life::foreground),
-        SystemTest::new("one_process_stays", life::one_process),
+        SystemTest::new("two_processes_stay", life::two_processes),
         SystemTest::new("no_core_file", life::no_core_file),
         SystemTest::new("reload_keeps_unchanged_settings", life::reload),
         SystemTest::new("changed_settings_are_reported_and_restored", drift::all).limit(long),

@@ -96,18 +96,19 @@ pub(crate) fn idle_tunnel_sleeps() -> Result<()> {
     // sides.
     std::thread::sleep(Duration::from_secs(22));
     let programs = [
-        program(&mut couple.near)?.id(),
-        program(&mut couple.far)?.id(),
-    ];
-    let before = wake_ups(programs)?;
+        program(&mut couple.near)?.all_ids(),
+        program(&mut couple.far)?.all_ids(),
+    ]
+    .concat();
+    let before = wake_ups(&programs)?;
     std::thread::sleep(Duration::from_secs(3));
-    let after = wake_ups(programs)?;
+    let after = wake_ups(&programs)?;
     ensure!(before == after, "threads ran:\n{before:#?}\n{after:#?}");
     Ok(())
 }
 
 /// Returns the number of context switches of each thread, voluntary or not (`proc_pid_status(5)`).
-fn wake_ups(processes: [u32; 2]) -> Result<Vec<(String, String)>> {
+fn wake_ups(processes: &[u32]) -> Result<Vec<(String, String)>> {
     let mut threads = Vec::new();
     for process in processes {
         let tasks = format!("/proc/{process}/task");

@@ -72,7 +72,7 @@ pub(crate) fn from_the_first_unit_on() -> Result<()> {
         asks_on(&world, &bird, OTHER_PORT, "bird")?,
     );
     step("start");
-    let machine = Machine::start(&world, &group, &key)?;
+    let machine = Machine::start(&world, &group, &key, &["taupe@", "taupe-lock@"])?;
     machine.wait_for("multi-user.target", "active")?;
     for unit in ["taupe-lock@home", "taupe@home"] {
         let state = machine.state(unit)?;
@@ -98,6 +98,8 @@ pub(crate) fn from_the_first_unit_on() -> Result<()> {
     for family in [0, 1] {
         expect(&world, &mole, family, Some(TUNNEL[family]))?;
     }
+    let status = world.taupe(&["status", "home"])?;
+    ensure!(!status.stdout.contains("adapter"), "{}", status.stdout);
     step("killed, and started again");
     let device = world.device()?;
     kill_process(device, Signal::KILL).map_err(Error::io("kill"))?;
@@ -144,7 +146,7 @@ const KEY: &str = "/run/home.key";
 
 /// Writes the tunnel's file at the path that units use, without its key. Returns its path and the
 /// key.
-fn install(world: &World, line: &str) -> Result<(String, String)> {
+pub(crate) fn install(world: &World, line: &str) -> Result<(String, String)> {
     const FOLDER: &str = "/etc/wireguard";
     mount("lab", FOLDER, "tmpfs", MountFlags::empty(), None).map_err(Error::io(FOLDER))?;
     let (file, path) = (world.file(line)?, format!("{FOLDER}/home.conf"));
@@ -182,7 +184,7 @@ fn answers(path: &Path) -> Result<Vec<String>> {
 /// A control group with two subgroups: one is the root of the started machine's groups, the other
 /// holds processes on this machine that are not started by it. Dropping it removes the groups; a
 /// new one removes the remains of killed tests.
-struct Group {
+pub(crate) struct Group {
     path: PathBuf,
     before: PathBuf,
 }
@@ -194,7 +196,7 @@ const HIERARCHY: &str = "cgroup";
 const PREFIX: &str = "taupe-lab-boot-";
 
 impl Group {
-    fn new() -> Result<Self> {
+    pub(crate) fn new() -> Result<Self> {
         let root = scratch(HIERARCHY);
         let what = |path: &Path| path.display().to_string();
         fs::create_dir_all(&root).map_err(Error::io(what(&root)))?;
@@ -247,26 +249,35 @@ fn remove_empty(group: &Path) {
 }
 
 /// A machine started by systemd; killed when it is dropped.
-struct Machine<'a> {
+pub(crate) struct Machine<'a> {
     world: &'a World,
     console: PathBuf,
+    /// Messages of Taupe's units.
+    log: PathBuf,
     /// The parent of the first process.
     parent: Process,
 }
 
 impl<'a> Machine<'a> {
-    fn start(world: &'a World, group: &Group, key: &str) -> Result<Self> {
-        let (units, console) = (scratch("units"), scratch("console"));
+    /// Starts it. The named templates of Taupe are enabled for the tunnel `home`.
+    pub(crate) fn start(
+        world: &'a World,
+        group: &Group,
+        key: &str,
+        enabled: &[&str],
+    ) -> Result<Self> {
+        let (units, console, log) = (scratch("units"), scratch("console"), scratch("log"));
         fs::write(&console, "").map_err(Error::io("console"))?;
-        write_units(&units, key)?;
-        // The script changes no file of the machine, and writes nothing to its console.
+        write_units(&units, key, &log, enabled)?;
+        // The script changes no file of the machine, and writes nothing to its console. systemd prepares
+        // private devices in /tmp.
         let script = format!(
             "echo 0 >{group}/cgroup.procs && exec unshare --cgroup --pid --fork --kill-child --uts \
              --mount --propagation private sh -c '
                 mount -t proc proc /proc && mount -t cgroup2 cgroup2 /sys/fs/cgroup &&
-                mount --bind {console} /dev/console && mount -o remount,bind,ro / &&
+                mount -t tmpfs tmp /tmp && mount --bind {console} /dev/console && mount -o remount,bind,ro / &&
                 exec env -i container=lab SYSTEMD_UNIT_PATH={units} \
-                    {SYSTEMD} --system --unit=multi-user.target'",
+                    {SYSTEMD} --system --unit=multi-user.target --log-target=console'",
             group = group.path.display(),
             console = console.display(),
             units = units.display(),
@@ -274,6 +285,7 @@ impl<'a> Machine<'a> {
         let machine = Self {
             world,
             console,
+            log,
             parent: world.near.spawn(&["sh", "-c", &script])?,
         };
         wait_until("systemd", Duration::from_secs(30), || {
@@ -286,11 +298,18 @@ impl<'a> Machine<'a> {
     fn diagnostics(&self) -> Result<String> {
         let units = self.attempt(&["list-units", "--all", "--no-pager"])?;
         let console = fs::read(&self.console).map_err(Error::io("console"))?;
-        Ok(units.stdout + &units.stderr + &String::from_utf8_lossy(&console))
+        let output = String::from_utf8_lossy(&console).into_owned();
+        Ok(units.stdout + &units.stderr + &output + &self.log()?)
+    }
+
+    /// Returns the messages of Taupe's units.
+    pub(crate) fn log(&self) -> Result<String> {
+        let log = fs::read(&self.log).map_err(Error::io("log"))?;
+        Ok(String::from_utf8_lossy(&log).into_owned())
     }
 
     /// Runs `systemctl` inside, because systemd checks its caller.
-    fn attempt(&self, arguments: &[&str]) -> Result<Attempt> {
+    pub(crate) fn attempt(&self, arguments: &[&str]) -> Result<Attempt> {
         let parent = self.parent.id();
         let children = format!("/proc/{parent}/task/{parent}/children");
         let first = fs::read_to_string(&children).map_err(Error::io(&*children))?;
@@ -307,7 +326,7 @@ impl<'a> Machine<'a> {
         self.world.near.attempt(&[&command, arguments].concat())
     }
 
-    fn systemctl(&self, arguments: &[&str]) -> Result<()> {
+    pub(crate) fn systemctl(&self, arguments: &[&str]) -> Result<()> {
         let output = self.attempt(arguments)?;
         ensure!(
             output.status == Some(0),
@@ -318,11 +337,11 @@ impl<'a> Machine<'a> {
     }
 
     /// Returns a unit's state, such as `active`.
-    fn state(&self, unit: &str) -> Result<String> {
+    pub(crate) fn state(&self, unit: &str) -> Result<String> {
         Ok(self.attempt(&["is-active", unit])?.stdout.trim().to_owned())
     }
 
-    fn wait_for(&self, unit: &str, state: &str) -> Result<()> {
+    pub(crate) fn wait_for(&self, unit: &str, state: &str) -> Result<()> {
         let done = wait_until(unit, Duration::from_secs(90), || {
             Ok(self.state(unit)? == state)
         });
@@ -333,11 +352,21 @@ impl<'a> Machine<'a> {
     }
 }
 
+/// Appended to Taupe's units: a system call that a unit does not permit ends the process, except the one
+/// that Taupe tries.
+fn strict(log: &Path) -> String {
+    format!(
+        "[Service]\nSystemCallErrorNumber=kill\nSystemCallFilter=~fsopen:EPERM\nStandardError=append:{}\n",
+        log.display()
+    )
+}
+
 /// Writes the units of a machine, and links those that it starts. The network's unit creates the
 /// key.
-fn write_units(folder: &Path, key: &str) -> Result<()> {
+fn write_units(folder: &Path, key: &str, log: &Path, enabled: &[&str]) -> Result<()> {
     let io = |path: &Path| Error::io(path.display().to_string());
     fs::create_dir_all(folder).map_err(io(folder))?;
+    fs::write(log, "").map_err(io(log))?;
     for target in TARGETS {
         let from = Path::new(DEBIANS).join(target);
         fs::copy(&from, folder.join(target)).map_err(io(&from))?;
@@ -362,22 +391,32 @@ fn write_units(folder: &Path, key: &str) -> Result<()> {
     );
     let mut units = vec![
         (
-            "network.service",
+            "network.service".to_owned(),
             NETWORK.to_owned() + &script("network", &up)?,
         ),
         (
-            "online.service",
+            "online.service".to_owned(),
             ONLINE.to_owned() + &script("online", &wait)?,
         ),
     ];
-    for name in ["taupe@.service", "taupe-lock@.service"] {
-        let path = packaging.join(format!("{name}.in"));
+    for template in ["taupe@", "taupe-hooks@", "taupe-lock@"] {
+        let path = packaging.join(format!("{template}.service.in"));
         let text = fs::read_to_string(&path).map_err(io(&path))?;
-        units.push((name, text.replace("@BINDIR@", &bin.display().to_string())));
+        let text = text.replace("@BINDIR@", &bin.display().to_string());
+        units.push((format!("{template}.service"), text));
+        let changes = folder.join(format!("{template}.service.d"));
+        fs::create_dir(&changes).map_err(io(&changes))?;
+        fs::write(changes.join("lab.conf"), strict(log)).map_err(io(&changes))?;
     }
     for (name, text) in units {
-        let path = folder.join(name);
+        let path = folder.join(&name);
         fs::write(&path, &text).map_err(io(&path))?;
+        let template = name
+            .strip_suffix(".service")
+            .filter(|name| name.ends_with('@'));
+        if template.is_some_and(|template| !enabled.contains(&template)) {
+            continue;
+        }
         // Like `systemctl enable`.
         let wanted_by = text.lines().find_map(|line| line.strip_prefix("WantedBy="));
         let target = wanted_by.ok_or_else(|| Error::unmet(format!("nobody wants {name}")))?;

@@ -57,7 +57,8 @@ fn transitions() -> Result<u32> {
     Ok(number("TRANSITIONS")?.unwrap_or(TRANSITIONS))
 }
 
-fn number<T: FromStr>(variable: &str) -> Result<Option<T>> {
+/// Returns the number in a variable of the environment.
+pub(crate) fn number<T: FromStr>(variable: &str) -> Result<Option<T>> {
     let Ok(text) = std::env::var(variable) else {
         return Ok(None);
     };

@@ -10,6 +10,7 @@ mod diagnosis;
 mod floods;
 mod forwarding;
 mod inspection;
+mod kills;
 mod leaks;
 mod life;
 mod marks;
@@ -23,6 +24,7 @@ mod servers;
 mod service;
 mod torrents;
 mod tunnels;
+mod units;
 mod wire;
 mod world;
 
@@ -41,10 +43,14 @@ fn main() {
     if let [_, resolvers::WORD, rest @ ..] = &*words {
         resolvers::main(rest);
     }
+    if let [_, kills::digger::WORD] = &*words {
+        kills::digger::main();
+    }
     let long = Duration::from_secs(300);
     let mut tests = vec![
         // The longest tests start first.
         SystemTest::new("no_transition_leaks", leaks::no_transition_leaks).limit(leaks::limit()),
+        SystemTest::new("killed_processes", kills::killed_processes).limit(kills::limit()),
         SystemTest::new("browsers", browsers::one_in_and_one_out).limit(2 * long),
         SystemTest::new("chromium_by_quic", browsers::by_quic).limit(long),
         SystemTest::new(
@@ -186,6 +192,7 @@ fn main() {
         )
         .limit(long),
         SystemTest::new("started_by_systemd", boot::from_the_first_unit_on).limit(long),
+        SystemTest::new("units_of_systemd", units::with_and_without_commands).limit(long),
         SystemTest::new(
             "roaming_between_networks",
             roaming::roaming_between_networks,

@@ -64,7 +64,11 @@ fn situation() -> String {
 }
 
 impl taupe_command::Device for Fake {
-    fn start(options: Options, _: Arc<dyn Resolver>) -> Result<Self, StartError> {
+    fn start(
+        options: Options,
+        _: taupe_command::Place,
+        _: Arc<dyn Resolver>,
+    ) -> Result<Self, StartError> {
         note("situation", &situation());
         let fails = |text: String| {
             Err(StartError::System {
@@ -88,6 +92,10 @@ impl taupe_command::Device for Fake {
             stopped,
             _tun: options.tun,
         })
+    }
+
+    fn translation(&self) -> Option<taupe_command::Translation> {
+        None
     }
 
     fn stopper(&self) -> impl FnOnce() + Send + 'static {

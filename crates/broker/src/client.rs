@@ -1,0 +1,145 @@
+//! The broker as the packet process sees it.
+
+use std::collections::HashMap;
+use std::io;
+use std::os::fd::{BorrowedFd, OwnedFd};
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, mpsc};
+
+use taupe_engine::Exit;
+use tracing::debug;
+
+use crate::link::{Link, LinkError};
+use crate::message::{Answer, BindFailure, FromBroker, FromPacketProcess, Request};
+use crate::start::{Start, StartOptions, no_room};
+
+/// The broker of this packet process.
+#[derive(Clone)]
+pub struct Broker(Arc<State>);
+
+struct State {
+    link: Link,
+    /// Requests without an answer yet, by number.
+    waiting: Mutex<HashMap<u64, mpsc::SyncSender<Reply>>>,
+    next: AtomicU64,
+}
+
+type Reply = (Answer, Vec<OwnedFd>);
+
+impl Broker {
+    /// Receives the device to run from the socket to the broker, and reports to the broker if that
+    /// fails.
+    ///
+    /// # Errors
+    /// [`LinkError`]
+    pub fn accept(socket: OwnedFd) -> Result<(Self, StartOptions), LinkError> {
+        let link = Link::new(socket);
+        let options = Start::read(link.receive_text()?).inspect_err(|error| {
+            let reason = error.to_string();
+            // If the broker has ended, nobody is left to hear it.
+            let _ = link.send(&FromPacketProcess::Failed { reason }, &[]);
+        })?;
+        let state = State {
+            link,
+            waiting: Mutex::default(),
+            next: AtomicU64::new(0),
+        };
+        Ok((Self(Arc::new(state)), options))
+    }
+
+    /// Passes answers to the threads that wait for them, and calls `stop` when the broker asks for the
+    /// end of the device, until the broker has ended or sends an invalid message. Must have a thread
+    /// of its own.
+    pub fn run(&self, stop: impl Fn()) -> LinkError {
+        loop {
+            let received = self.0.link.receive_text();
+            let received = received.and_then(|message| {
+                let text = serde_json::from_slice(&message.text)?;
+                Ok((text, message.descriptors, message.lacks_descriptors))
+            });
+            let (message, descriptors, lacks_descriptors) = match received {
+                Ok(received) => received,
+                Err(error) => return error,
+            };
+            match message {
+                FromBroker::Answer { id, answer } => match self.waiting().remove(&id) {
+                    // Only sockets come with an answer.
+                    Some(waiting) if lacks_descriptors => drop(waiting.send((
+                        Answer::NotBound(BindFailure::Other {
+                            what: "receiving sockets".to_owned(),
+                            reason: no_room(),
+                        }),
+                        Vec::new(),
+                    ))),
+                    Some(waiting) => drop(waiting.send((answer, descriptors))),
+                    None => debug!(id, "an answer to no request"),
+                },
+                FromBroker::Stop => stop(),
+            }
+        }
+    }
+
+    /// Checks whether the broker has ended.
+    #[must_use]
+    pub fn has_ended(&self) -> bool {
+        self.0.link.is_closed()
+    }
+
+    /// Reports that the device has started. From now on the broker removes the file of its
+    /// configuration socket.
+    ///
+    /// # Errors
+    /// [`LinkError`]
+    pub fn started(&self) -> Result<(), LinkError> {
+        self.0.link.send(&FromPacketProcess::Started, &[])
+    }
+
+    /// Reports that the device cannot be started.
+    ///
+    /// # Errors
+    /// [`LinkError`]
+    pub fn failed(&self, reason: String) -> Result<(), LinkError> {
+        self.0.link.send(&FromPacketProcess::Failed { reason }, &[])
+    }
+
+    /// Reports that the device has ended.
+    ///
+    /// # Errors
+    /// [`LinkError`]
+    pub fn ended(&self, exit: Exit) -> Result<(), LinkError> {
+        self.0.link.send(&FromPacketProcess::Ended { exit }, &[])
+    }
+
+    /// Sends a request and waits for its answer.
+    pub(crate) fn ask(
+        &self,
+        request: Request,
+        descriptors: &[BorrowedFd<'_>],
+    ) -> io::Result<Reply> {
+        let (sender, answer) = mpsc::sync_channel(1);
+        let id = self.0.next.fetch_add(1, Ordering::Relaxed);
+        self.waiting().insert(id, sender);
+        let request = FromPacketProcess::Request { id, request };
+        if let Err(error) = self.0.link.send(&request, descriptors) {
+            self.waiting().remove(&id);
+            return Err(io::Error::other(error));
+        }
+        answer
+            .recv()
+            .map_err(|_| io::Error::other(LinkError::Closed))
+    }
+
+    /// Has an answer to a message of this device kept during a flood.
+    pub(crate) fn expect_answer(&self, index: u32) -> Result<(), LinkError> {
+        self.0
+            .link
+            .send(&FromPacketProcess::ExpectAnswer { index }, &[])
+    }
+
+    fn waiting(&self) -> MutexGuard<'_, HashMap<u64, mpsc::SyncSender<Reply>>> {
+        self.0
+            .waiting
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
+    }
+}

@@ -1,0 +1,48 @@
+#![forbid(unsafe_code)]
+#![cfg(target_os = "linux")]
+//! A device in a process without rights, and the process that keeps them.
+//!
+//! ```text
+//!        broker (root)                                packet process (no rights)
+//!   ┌──────────────────────┐      requests       ┌──────────────────────────────┐
+//!   │ Server: binds, marks,│ ◄────────────────── │ Broker ◄─ engine: packets,   │
+//!   │ looks up, saves      │ ──────────────────► │           handshakes, timers │
+//!   │ PacketProcess        │  answers, commands  │           configuration      │
+//!   └──────────────────────┘                     └──────────────────────────────┘
+//! ```
+//!
+//! The broker starts the packet process by running this program again, and sends it a [`Start`]. The
+//! packet process opens the TUN, the configuration socket and its watches, gives up its rights, starts
+//! the device and reports that it has started. From then on it can only ask.
+//!
+//! A [`Request`] is data of a fixed type. **The broker does not trust the packet process**: requests
+//! are bounded in size and number, and an invalid one ends the packet process. If either process ends,
+//! the other ends too.
+//!
+//! | file | content |
+//! |---|---|
+//! | `message.rs` | the messages |
+//! | `link.rs` | the socket between the two processes |
+//! | `start.rs` | options of a device as a message |
+//! | `process.rs` | the packet process as its broker sees it |
+//! | `server.rs` | the broker's answers to requests |
+//! | `client.rs` | the broker as the packet process sees it |
+//! | `environment.rs` | the engine's operations by requests |
+
+mod client;
+mod environment;
+#[cfg(any(test, feature = "testing"))]
+mod fakes;
+#[cfg(any(test, feature = "testing"))]
+pub mod fuzzing;
+mod link;
+mod message;
+mod process;
+mod server;
+mod start;
+
+pub use client::Broker;
+pub use link::LinkError;
+pub use message::VERSION;
+pub use process::PacketProcess;
+pub use start::{Start, StartOptions};

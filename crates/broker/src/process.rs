@@ -1,0 +1,262 @@
+//! The packet process as its broker sees it.
+
+use std::ffi::OsStr;
+use std::os::fd::OwnedFd;
+use std::os::unix::ffi::OsStrExt as _;
+use std::os::unix::process::CommandExt as _;
+use std::process::{Child, Command, Stdio};
+use std::sync::{Arc, Condvar, Mutex, PoisonError, mpsc};
+use std::thread::JoinHandle;
+use std::time::{Duration, Instant};
+use std::{io, thread};
+
+use taupe_engine::{Environment, Exit, Options, StartError, UapiSource};
+use taupe_os_linux::descriptor::close_on_exec_except;
+use taupe_os_linux::message_socket;
+use taupe_os_linux::packet_process::{ARGUMENT, PROGRAM};
+use taupe_runtime::configuration_socket::{SocketFile, remove_dead};
+use tracing::{debug, warn};
+
+use crate::link::{Link, LinkError};
+use crate::message::FromBroker;
+use crate::server::{Report, Server};
+use crate::start::{Start, borrowed, start_error};
+
+/// Time that a packet process has to end after it has reported the device's end.
+const ENDING: Duration = Duration::from_secs(5);
+
+/// Time that a packet process has to read a message, and to end the device.
+/// After that it misbehaves.
+const PATIENCE: Duration = Duration::from_secs(10);
+
+/// A device in a packet process.
+pub struct PacketProcess {
+    control: Arc<Control>,
+    thread: JoinHandle<Exit>,
+}
+
+/// The end of the device, as other threads of the broker ask for it.
+#[derive(Debug)]
+struct Control {
+    link: Arc<Link>,
+    /// True after the packet process has ended.
+    has_ended: Mutex<bool>,
+    ended: Condvar,
+}
+
+impl PacketProcess {
+    /// Starts a process that runs a device, and waits until the device has started. The process runs
+    /// `/proc/self/exe`, or without `/proc` the file by which this program was started.
+    /// `options.outer_mark` and `options.state_dir` belong to `environment`; `options.tap` and
+    /// `options.notices` must be `None`.
+    ///
+    /// # Errors
+    /// See [`StartError`].
+    pub fn start(options: Options, environment: Environment) -> Result<Self, StartError> {
+        let interface = options.interface.clone();
+        let socket_of = matches!(options.uapi, UapiSource::Bind).then(|| interface.clone());
+        let log_level = tracing::level_filters::LevelFilter::current().to_string();
+        let (start, descriptors) = Start::new(options, log_level);
+        let (ours, theirs) =
+            message_socket::pair().map_err(start_error("cannot make a pair of sockets"))?;
+        let link = Link::of_broker(ours, PATIENCE);
+        let link = Arc::new(link.map_err(start_error("cannot make a pair of sockets"))?);
+        let child = spawn(&interface, theirs)
+            .map_err(start_error("cannot start the process for packets"))?;
+        let control = Arc::new(Control {
+            link: Arc::clone(&link),
+            has_ended: Mutex::new(false),
+            ended: Condvar::new(),
+        });
+        let (started, wait) = mpsc::sync_channel(1);
+        let supervisor = Supervisor {
+            child,
+            control: Arc::clone(&control),
+            server: Server::new(environment, Arc::clone(&link)),
+            started: Some(started),
+            socket_of,
+            socket: None,
+        };
+        let sent = link.send(&start, &borrowed(&descriptors));
+        drop(descriptors);
+        let thread = thread::Builder::new()
+            .name("broker".into())
+            .spawn(move || supervisor.run())
+            .map_err(start_error("cannot start a thread"))?;
+        let failed = match (wait.recv(), sent) {
+            (Ok(Ok(())), _) => return Ok(Self { control, thread }),
+            (Ok(Err(reason)), _) => reason,
+            // Its exit status is the reason.
+            (Err(_), Ok(()) | Err(LinkError::Closed)) => String::new(),
+            (Err(_), Err(error)) => error.to_string(),
+        };
+        let exit = thread.join();
+        Err(match exit {
+            Ok(Exit::Failed(reason)) if failed.is_empty() => StartError::Reported(reason),
+            _ => StartError::Reported(failed),
+        })
+    }
+
+    /// Returns a function that ends the device.
+    pub fn stopper(&self) -> impl FnOnce() + Send + 'static {
+        let control = Arc::clone(&self.control);
+        move || Control::stop(control)
+    }
+
+    /// Waits until the device and its process have ended. By then the socket file that the process
+    /// has created is removed.
+    #[must_use]
+    pub fn run(self) -> Exit {
+        let exit = self.thread.join();
+        exit.unwrap_or_else(|_| Exit::Failed("the broker's thread panicked".into()))
+    }
+}
+
+impl Control {
+    /// Stops the device. Returns before it has ended.
+    fn stop(control: Arc<Self>) {
+        match control.link.send(&FromBroker::Stop, &[]) {
+            Ok(()) => {}
+            Err(LinkError::Unexpected(why)) => return control.give_up(why),
+            Err(error) => return debug!(%error, "the packet process has ended already"),
+        }
+        let wait = move || {
+            let has_ended = control.has_ended.lock();
+            let has_ended = has_ended.unwrap_or_else(PoisonError::into_inner);
+            let waited = control
+                .ended
+                .wait_timeout_while(has_ended, PATIENCE, |has_ended| !*has_ended);
+            if waited.is_ok_and(|(_, waited)| waited.timed_out()) {
+                control.give_up("it does not end the device");
+            }
+        };
+        // Without the thread, only a packet process that misbehaves goes on.
+        let _ = thread::Builder::new().name("stop".into()).spawn(wait);
+    }
+
+    /// Ends a packet process that misbehaves: it finds its socket closed, or is killed by the
+    /// supervisor, which finds the same.
+    fn give_up(&self, why: &'static str) {
+        warn!(why, "the packet process misbehaves and is ended");
+        self.link.close();
+    }
+
+    /// Ends the wait of [`Self::stop`].
+    fn note_end(&self) {
+        let has_ended = self.has_ended.lock();
+        *has_ended.unwrap_or_else(PoisonError::into_inner) = true;
+        self.ended.notify_all();
+    }
+}
+
+/// The thread that serves the packet process until that ends.
+struct Supervisor {
+    child: Child,
+    control: Arc<Control>,
+    server: Server,
+    /// Gets the result of the start.
+    started: Option<mpsc::SyncSender<Result<(), String>>>,
+    /// The interface whose socket file the process creates, if it does.
+    socket_of: Option<String>,
+    /// The file, after the start.
+    socket: Option<SocketFile>,
+}
+
+impl Supervisor {
+    fn run(mut self) -> Exit {
+        let served = self.serve();
+        self.control.note_end();
+        let exit = match served {
+            Ok(exit) => {
+                self.end(ENDING);
+                exit
+            }
+            Err(LinkError::Closed) => {
+                let status = self.end(ENDING);
+                Exit::Failed(format!("its packet process has ended ({status})"))
+            }
+            Err(error) => {
+                warn!(%error, "ending the packet process");
+                self.end(Duration::ZERO);
+                Exit::Failed(error.to_string())
+            }
+        };
+        // A process that was killed before it could report has left its file.
+        if let Some(interface) = &self.socket_of {
+            remove_dead(interface);
+        }
+        drop(self.socket);
+        exit
+    }
+
+    /// Handles messages until the device has ended.
+    fn serve(&mut self) -> Result<Exit, LinkError> {
+        loop {
+            let message = self.control.link.receive_text()?;
+            let Some(report) = self.server.handle(message)? else {
+                continue;
+            };
+            match report {
+                Report::Started => {
+                    let Some(started) = self.started.take() else {
+                        return Err(LinkError::Unexpected("it has started twice"));
+                    };
+                    self.socket = self
+                        .socket_of
+                        .take()
+                        .and_then(|it| SocketFile::of(&it).ok());
+                    let _ = started.send(Ok(()));
+                }
+                Report::Failed(reason) => {
+                    if let Some(started) = self.started.take() {
+                        let _ = started.send(Err(reason.clone()));
+                    }
+                    return Ok(Exit::Failed(reason));
+                }
+                Report::Ended(exit) => return Ok(exit),
+            }
+        }
+    }
+
+    /// Waits until the process has ended, and kills it after a time.
+    fn end(&mut self, patience: Duration) -> String {
+        let began = Instant::now();
+        loop {
+            match self.child.try_wait() {
+                Ok(Some(status)) => return status.to_string(),
+                Ok(None) if began.elapsed() < patience => {
+                    thread::sleep(Duration::from_millis(1));
+                }
+                _ => break,
+            }
+        }
+        let _ = self.child.kill();
+        match self.child.wait() {
+            Ok(status) => status.to_string(),
+            Err(error) => error.to_string(),
+        }
+    }
+}
+
+/// Runs this program again as a packet process with `socket` as its standard input.
+fn spawn(interface: &str, socket: OwnedFd) -> io::Result<Child> {
+    // Descriptors that this process has inherited are not for the packet process. Without `/proc` it
+    // gets those that are not close-on-exec.
+    let _ = close_on_exec_except(&[]);
+    let start = |program: &OsStr| -> io::Result<Child> {
+        let mut command = Command::new(program);
+        // The arguments only show in lists of processes what the process is.
+        command.arg0(PROGRAM).args([ARGUMENT, interface]);
+        command.current_dir("/").stdout(Stdio::null());
+        command.stdin(socket.try_clone()?);
+        command.spawn()
+    };
+    match start(OsStr::new("/proc/self/exe")) {
+        Err(error) if error.kind() == io::ErrorKind::NotFound => {
+            // Without `/proc`, as in a root directory that has nothing but the program.
+            let file = rustix::param::linux_execfn();
+            start(OsStr::from_bytes(file.to_bytes()))
+        }
+        started => started,
+    }
+}

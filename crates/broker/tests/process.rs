@@ -1,0 +1,189 @@
+//! A broker with packet processes that misbehave. This program runs itself again as the packet process,
+//! whose behaviour is the name of its interface.
+
+#![cfg(target_os = "linux")]
+
+use std::io;
+use std::os::fd::{AsFd as _, OwnedFd};
+use std::process::ExitCode;
+use std::sync::Arc;
+use std::thread;
+
+use libtest_mimic::{Arguments, Failed, Trial};
+use rustix::process::{Signal, getpid, kill_process};
+use taupe_broker::{Broker, LinkError, PacketProcess, VERSION};
+use taupe_engine::{
+    Environment, Exit, Offloads, Options, StartError, SystemResolver, TunSource, UapiSource,
+    Underlay,
+};
+use taupe_os_linux::message_socket::{self, Message};
+use taupe_os_linux::packet_process::ARGUMENT;
+
+type TestBody = fn() -> Result<(), Failed>;
+
+fn main() -> ExitCode {
+    let words: Vec<String> = std::env::args().skip(1).collect();
+    if let [first, behaviour] = &*words
+        && first == ARGUMENT
+    {
+        // The broker ignores the exit status of a process that has reported its end.
+        let _ = packet_process(behaviour);
+        return ExitCode::SUCCESS;
+    }
+    let tests: [(&str, TestBody); 8] = [
+        ("orderly_end", orderly_end),
+        ("another_version", another_version),
+        ("end_before_the_start", end_before_the_start),
+        ("killed_while_it_runs", killed_while_it_runs),
+        ("invalid_message", invalid_message),
+        ("start_reported_twice", start_reported_twice),
+        ("stop_is_ignored", stop_is_ignored),
+        ("messages_are_not_read", messages_are_not_read),
+    ];
+    let trials = tests.map(|(name, test)| Trial::test(name, test));
+    libtest_mimic::run(&Arguments::from_args(), trials.into()).exit_code()
+}
+
+/// Runs as the packet process.
+fn packet_process(behaviour: &str) -> Result<(), LinkError> {
+    let socket = io::stdin().as_fd().try_clone_to_owned()?;
+    if behaviour == "leave" {
+        return Ok(());
+    }
+    if behaviour == "version" {
+        return run_another_version(&socket);
+    }
+    let raw = socket.try_clone()?;
+    let (broker, _) = Broker::accept(socket)?;
+    broker.started()?;
+    match behaviour {
+        "twice" => broker.started()?,
+        "babble" => message_socket::send(raw.as_fd(), b"{\"Reboot\":null}", &[])?,
+        "die" => kill_process(getpid(), Signal::KILL).map_err(io::Error::from)?,
+        "obey" => {
+            let ended = broker.clone();
+            broker.run(move || {
+                let _ = ended.ended(Exit::Stopped);
+                std::process::exit(0);
+            });
+        }
+        "listen" => drop(broker.run(|| {})),
+        // The answers fill the socket.
+        "ask" => loop {
+            let request = b"{\"Request\":{\"id\":1,\"request\":\"CountDropped\"}}";
+            message_socket::send(raw.as_fd(), request, &[])?;
+        },
+        _ => {}
+    }
+    // Until it is killed.
+    loop {
+        thread::park();
+    }
+}
+
+/// Reads the first message as a program with another version of the messages would.
+fn run_another_version(socket: &OwnedFd) -> Result<(), LinkError> {
+    let received = message_socket::receive(socket.as_fd())?.ok_or(LinkError::Closed)?;
+    let Message {
+        text, descriptors, ..
+    } = received;
+    let mut start: serde_json::Value = serde_json::from_slice(&text)?;
+    start["version"] = (VERSION + 1).into();
+    start["future"] = "unknown".into();
+    let (here, there) = message_socket::pair()?;
+    let borrowed: Vec<_> = descriptors.iter().map(|it| it.as_fd()).collect();
+    message_socket::send(here.as_fd(), &serde_json::to_vec(&start)?, &borrowed)?;
+    let accepted = Broker::accept(there).map(drop);
+    assert!(matches!(accepted, Err(LinkError::Version(..))));
+    let answer = message_socket::receive(here.as_fd())?.ok_or(LinkError::Closed)?;
+    Ok(message_socket::send(socket.as_fd(), &answer.text, &[])?)
+}
+
+fn start(behaviour: &str) -> Result<PacketProcess, StartError> {
+    let options = Options {
+        interface: behaviour.to_owned(),
+        tun: TunSource::Create { lanes: None },
+        underlay: Underlay::Here,
+        outer_mark: None,
+        tap: None,
+        uapi: UapiSource::Bind,
+        offloads: Offloads::default(),
+        state_dir: None,
+        notices: None,
+    };
+    let resolver = Arc::new(SystemResolver::default());
+    let environment = Environment::of_this_process(Underlay::Here, None, resolver, None);
+    PacketProcess::start(options, environment)
+}
+
+/// Returns the reason why a device has not started.
+fn refused(behaviour: &str) -> Result<String, Failed> {
+    match start(behaviour) {
+        Ok(_) => Err("it has started".into()),
+        Err(error) => Ok(error.to_string()),
+    }
+}
+
+/// Returns the reason why a device that has started has ended.
+fn failed(behaviour: &str) -> Result<String, Failed> {
+    match start(behaviour)?.run() {
+        Exit::Failed(reason) => Ok(reason),
+        exit => Err(format!("{exit:?}").into()),
+    }
+}
+
+fn contains(text: &str, part: &str) -> Result<(), Failed> {
+    match text.contains(part) {
+        true => Ok(()),
+        false => Err(format!("no {part:?} in {text:?}").into()),
+    }
+}
+
+fn orderly_end() -> Result<(), Failed> {
+    let process = start("obey")?;
+    process.stopper()();
+    match process.run() {
+        Exit::Stopped => Ok(()),
+        exit => Err(format!("{exit:?}").into()),
+    }
+}
+
+/// The packet process reports the versions, and the broker returns them.
+fn another_version() -> Result<(), Failed> {
+    let versions = format!(
+        "version {} of the messages, this one has {VERSION}",
+        VERSION + 1
+    );
+    contains(&refused("version")?, &versions)
+}
+
+fn end_before_the_start() -> Result<(), Failed> {
+    contains(&refused("leave")?, "its packet process has ended")
+}
+
+fn killed_while_it_runs() -> Result<(), Failed> {
+    contains(&failed("die")?, "signal: 9")
+}
+
+fn invalid_message() -> Result<(), Failed> {
+    contains(&failed("babble")?, "is invalid")
+}
+
+fn start_reported_twice() -> Result<(), Failed> {
+    contains(&failed("twice")?, "misbehaves")
+}
+
+/// The broker kills a packet process that goes on.
+fn stop_is_ignored() -> Result<(), Failed> {
+    let process = start("listen")?;
+    process.stopper()();
+    match process.run() {
+        Exit::Failed(reason) => contains(&reason, "its packet process has ended"),
+        exit => Err(format!("{exit:?}").into()),
+    }
+}
+
+/// The broker's threads do not wait for ever.
+fn messages_are_not_read() -> Result<(), Failed> {
+    contains(&failed("ask")?, "it does not read its messages")
+}

@@ -1,0 +1,106 @@
+//! The packet process: runs a device for a broker, without rights.
+
+use crate::confinement::Confinement;
+use crate::daemon::LATER_DESCRIPTORS;
+use crate::start_advice::start_advice;
+use crate::{FAILED, complain, logging};
+use rustix::process::{DumpableBehavior, set_dumpable_behavior};
+use rustix::thread::set_name;
+use std::fs::File;
+use std::io;
+use std::os::fd::{AsFd as _, OwnedFd};
+use std::process::ExitCode;
+use std::sync::{Arc, OnceLock};
+use std::thread;
+use taupe_broker::{Broker, LinkError, StartOptions};
+use taupe_engine::{Engine, OpenedDevice, StartError, Stopper};
+use taupe_os_linux::descriptor::check_room;
+use taupe_os_linux::signals::{INTERRUPTIONS, block};
+use tracing_subscriber::filter::LevelFilter;
+
+/// Reason why a packet process does not run a device.
+#[derive(Debug, thiserror::Error)]
+enum PacketProcessError {
+    #[error("standard input is not the socket of a broker: {0}")]
+    Socket(#[source] io::Error),
+    #[error(transparent)]
+    Link(#[from] LinkError),
+}
+
+/// Runs the device of the broker at standard input, and exits when it has ended.
+pub(crate) fn main() -> ExitCode {
+    // No other process of this user may read the memory, from the first secret on.
+    let _ = set_dumpable_behavior(DumpableBehavior::NotDumpable);
+    // Otherwise it would be called `exe`, after `/proc/self/exe`.
+    let _ = set_name(c"taupe-packets");
+    match run() {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => complain(&error, FAILED),
+    }
+}
+
+fn run() -> Result<(), PacketProcessError> {
+    // A signal to the whole process group, as from a terminal or a service manager, is for the broker.
+    block(&INTERRUPTIONS).map_err(PacketProcessError::Socket)?;
+    let socket = take_standard_input().map_err(PacketProcessError::Socket)?;
+    let (broker, StartOptions { options, log_level }) = Broker::accept(socket)?;
+    logging::begin(log_level.parse().unwrap_or(LevelFilter::WARN));
+    let engine = match start(&broker, OpenedDevice::open(options)) {
+        Ok(engine) => engine,
+        Err(error) => {
+            let advice = start_advice(&error);
+            return Ok(broker.failed(format!("{error}{advice}"))?);
+        }
+    };
+    broker.started()?;
+    Ok(broker.ended(engine.run())?)
+}
+
+/// Starts an opened device in this process, which gives up its rights.
+fn start(broker: &Broker, opened: Result<OpenedDevice, StartError>) -> Result<Engine, StartError> {
+    let mut opened = opened?;
+    check_room(LATER_DESCRIPTORS).map_err(|source| StartError::System {
+        what: "cannot open the files that it needs later",
+        source,
+    })?;
+    if broker.has_ended() {
+        // While the process has its rights, dropping the device removes its socket's file. Nobody else
+        // would: `up` has looked for the file when the broker ended.
+        return Err(StartError::Reported(LinkError::Closed.to_string()));
+    }
+    let confinement = Confinement::of_packets();
+    opened.leave_removal();
+    let stopper = Arc::new(OnceLock::<Stopper>::new());
+    let (receiver, stop) = (broker.clone(), Arc::clone(&stopper));
+    let receive = move || {
+        let error = receiver.run(|| match stop.get() {
+            Some(stopper) => stopper.stop(),
+            // The device has not started yet.
+            None => std::process::exit(FAILED.into()),
+        });
+        if !matches!(error, LinkError::Closed) {
+            tracing::error!("{error}");
+        }
+        // Without its broker the device must not go on. The kernel deletes the interface.
+        std::process::exit(FAILED.into());
+    };
+    let thread = thread::Builder::new().name("broker".into()).spawn(receive);
+    thread.map_err(|source| StartError::System {
+        what: "cannot start a thread",
+        source,
+    })?;
+    let engine = Engine::start_opened(opened, broker.environment())?;
+    let _ = stopper.set(engine.stopper());
+    confinement.finish();
+    Ok(engine)
+}
+
+/// Returns the socket at standard input, which becomes empty.
+fn take_standard_input() -> io::Result<OwnedFd> {
+    let socket = io::stdin().as_fd().try_clone_to_owned()?;
+    // Without `/dev`, the number stays taken by the socket.
+    if let Ok(null) = File::open("/dev/null") {
+        rustix::stdio::dup2_stdin(null)?;
+    }
+    Ok(socket)
+}
