@@ -100,6 +100,7 @@ fn expected(prefix: &str) -> BTreeSet<String> {
         "bin/taupe",
         "bin/taupe-device",
         "lib/systemd/system/taupe@.service",
+        "lib/systemd/system/taupe-hooks@.service",
         "lib/systemd/system/taupe-lock@.service",
         "share/man/man5/taupe.conf.5",
         "share/bash-completion/completions/taupe",
@@ -154,7 +155,7 @@ fn all_of_it_is_installed_and_removed() {
     for line in [
         "ExecStart=/usr/bin/taupe lock %i",
         "DefaultDependencies=no",
-        "Before=network-pre.target taupe@%i.service",
+        "Before=network-pre.target taupe@%i.service taupe-hooks@%i.service",
         "Wants=network-pre.target",
     ] {
         assert!(lock.lines().any(|found| found == line), "{line}: {lock}");
@@ -246,7 +247,7 @@ fn what_is_installed_is_well_formed() {
             at("share/fish/vendor_completions.d/taupe.fish"),
         ],
     );
-    for unit in ["taupe", "taupe-lock"] {
+    for unit in ["taupe", "taupe-hooks", "taupe-lock"] {
         let template = at(&format!("lib/systemd/system/{unit}@.service"));
         let instance = prefix.join(format!("{unit}@wg0.service"));
         fs::copy(template, &instance).expect("copy");

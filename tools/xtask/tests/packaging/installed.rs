@@ -18,6 +18,7 @@ fn at_boot(system: &str) -> &'static [(&'static str, u32)] {
     match system {
         "Linux" => &[
             ("lib/systemd/system/taupe@.service", 0o644),
+            ("lib/systemd/system/taupe-hooks@.service", 0o644),
             ("lib/systemd/system/taupe-lock@.service", 0o644),
         ],
         "FreeBSD" => &[("etc/rc.d/taupe", 0o755)],

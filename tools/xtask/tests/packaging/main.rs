@@ -1,5 +1,5 @@
-//! Tests of the files for FreeBSD and macOS, without these systems: shells of Linux run the scripts
-//! with stand-ins for rc.subr and `taupe`.
+//! Tests of what is installed for each system. The files for FreeBSD and macOS are tested without these
+//! systems: shells of Linux run the scripts with stand-ins for rc.subr and `taupe`.
 
 #![cfg(target_os = "linux")]
 
@@ -8,3 +8,4 @@ mod launchd;
 mod place;
 mod port;
 mod rc;
+mod units;
