@@ -15,8 +15,8 @@
 //! packet process opens the TUN, the configuration socket and its watches, gives up its rights, starts
 //! the device and reports that it has started. From then on it can only ask.
 //!
-//! A [`Request`] is data of a fixed type. **The broker does not trust the packet process**: requests
-//! are bounded in size and number, and an invalid one ends the packet process. If either process ends,
+//! A request is data of a fixed type. **The broker does not trust the packet process**: requests
+//! are bounded in size, look-ups and saved state in number, and an invalid one ends the packet process. If either process ends,
 //! the other ends too.
 //!
 //! | file | content |

@@ -1,10 +1,10 @@
 //! The packet process as its broker sees it.
 
 use std::ffi::OsStr;
-use std::os::fd::OwnedFd;
+use std::os::fd::{AsFd as _, OwnedFd};
 use std::os::unix::ffi::OsStrExt as _;
 use std::os::unix::process::CommandExt as _;
-use std::process::{Child, Command, Stdio};
+use std::process::{Child, Command};
 use std::sync::{Arc, Condvar, Mutex, PoisonError, mpsc};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
@@ -48,7 +48,8 @@ impl PacketProcess {
     /// Starts a process that runs a device, and waits until the device has started. The process runs
     /// `/proc/self/exe`, or without `/proc` the file by which this program was started.
     /// `options.outer_mark` and `options.state_dir` belong to `environment`; `options.tap` and
-    /// `options.notices` must be `None`.
+    /// `options.notices` must be `None`. The packet process ends with the calling thread, which must
+    /// therefore be the main thread.
     ///
     /// # Errors
     /// See [`StartError`].
@@ -247,7 +248,9 @@ fn spawn(interface: &str, socket: OwnedFd) -> io::Result<Child> {
         let mut command = Command::new(program);
         // The arguments only show in lists of processes what the process is.
         command.arg0(PROGRAM).args([ARGUMENT, interface]);
-        command.current_dir("/").stdout(Stdio::null());
+        // Nothing is written to it. `/dev/null` may not exist.
+        let output = io::stderr().as_fd().try_clone_to_owned()?;
+        command.current_dir("/").stdout(output);
         command.stdin(socket.try_clone()?);
         command.spawn()
     };
@@ -255,7 +258,8 @@ fn spawn(interface: &str, socket: OwnedFd) -> io::Result<Child> {
         Err(error) if error.kind() == io::ErrorKind::NotFound => {
             // Without `/proc`, as in a root directory that has nothing but the program.
             let file = rustix::param::linux_execfn();
-            start(OsStr::from_bytes(file.to_bytes()))
+            let file = std::path::absolute(OsStr::from_bytes(file.to_bytes()))?;
+            start(file.as_os_str())
         }
         started => started,
     }

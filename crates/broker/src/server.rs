@@ -220,10 +220,11 @@ impl Server {
                 Ok(addresses) => Answer::Addresses(addresses),
                 Err(error) => Answer::Refused(error.to_string()),
             };
-            drop(running);
             if let Err(error) = link.send(&FromBroker::Answer { id, answer }, &[]) {
                 debug!(%error, "an address is not needed any more");
             }
+            // The place is taken until the packet process has read the answer.
+            drop(running);
         });
         let error = started.err()?;
         Some(Answer::Refused(error.to_string()))

@@ -1,5 +1,6 @@
 //! Descriptors that this process inherited from its parent.
 
+use rustix::event::{EventfdFlags, eventfd};
 use rustix::io::{FdFlags, fcntl_dupfd_cloexec, fcntl_getfd, fcntl_setfd};
 use std::fs;
 use std::io;
@@ -58,7 +59,8 @@ pub fn close_on_exec_except(keep: &[RawFd]) -> io::Result<()> {
 ///
 /// `EMFILE` or `ENFILE` if there are too many.
 pub fn check_room(count: usize) -> io::Result<()> {
-    let first = fs::File::open("/dev/null")?;
+    // It needs no file, such as `/dev/null`, which a root directory may lack.
+    let first = eventfd(0, EventfdFlags::CLOEXEC)?;
     let others = (1..count).map(|_| first.try_clone());
     others.collect::<io::Result<Vec<_>>>().map(drop)
 }

@@ -4,7 +4,9 @@ use crate::confinement::Confinement;
 use crate::daemon::LATER_DESCRIPTORS;
 use crate::start_advice::start_advice;
 use crate::{FAILED, complain, logging};
-use rustix::process::{DumpableBehavior, set_dumpable_behavior};
+use rustix::process::{
+    DumpableBehavior, Signal, set_dumpable_behavior, set_parent_process_death_signal,
+};
 use rustix::thread::set_name;
 use std::fs::File;
 use std::io;
@@ -69,6 +71,9 @@ fn start(broker: &Broker, opened: Result<OpenedDevice, StartError>) -> Result<En
         return Err(StartError::Reported(LinkError::Closed.to_string()));
     }
     let confinement = Confinement::of_packets();
+    // The list of calls refuses to change this. If it cannot be set, the end of the broker's socket
+    // ends this process.
+    let _ = set_parent_process_death_signal(Some(Signal::KILL));
     opened.leave_removal();
     let stopper = Arc::new(OnceLock::<Stopper>::new());
     let (receiver, stop) = (broker.clone(), Arc::clone(&stopper));

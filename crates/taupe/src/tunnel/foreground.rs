@@ -181,9 +181,17 @@ impl Running<'_> {
         both(outcome, released)
     }
 
-    /// Cleans up after the device has ended by itself.
+    /// Cleans up after the device has ended by itself. After a failure the tunnel stays closed, as if
+    /// this process had been killed.
     fn ended(&mut self, exit: Exit) -> Result<(), TunnelError> {
         let interface = self.request.interface;
+        if let Exit::Failed(reason) = exit {
+            return Err(TunnelError::Ended(format!(
+                "{interface} has ended: its device could not go on: {reason}; what `up` had done \
+                 stays, so that no traffic leaves outside the tunnel: `taupe up` begins anew, \
+                 `taupe down` undoes it"
+            )));
+        }
         let is_undone = match self.take_down(false) {
             Err(DownError::NotUp { .. }) => {
                 say(&format_args!("{interface} has been taken down"));
@@ -198,12 +206,9 @@ impl Running<'_> {
         // Only a requested end releases the applications.
         let is_blocked = release_applications(interface, true)?;
         let why = match exit {
-            Exit::InterfaceDeleted => "another program has deleted the interface".to_owned(),
-            Exit::SocketRemoved => {
-                "another program has removed its configuration socket".to_owned()
-            }
-            Exit::Stopped => "its device was stopped".to_owned(),
-            Exit::Failed(reason) => format!("its device could not go on: {reason}"),
+            Exit::InterfaceDeleted => "another program has deleted the interface",
+            Exit::SocketRemoved => "another program has removed its configuration socket",
+            Exit::Stopped | Exit::Failed(_) => "its device was stopped",
         };
         let undone = match is_undone && !is_blocked {
             true => "; what `up` had done has been undone",

@@ -103,18 +103,18 @@ fn adapter_mode() -> Result<()> {
     let after = network(&world.near)?;
     ensure!(before == after, "before: {before}\nafter: {after}");
     ensure!(process.runs()?, "{}", process.output());
-    step("killed, the tunnel is taken down");
+    step("killed, the tunnel stays closed");
     let id = i32::try_from(process.packet_process_id()).ok();
     let id = id.and_then(Pid::from_raw);
     let id = id.ok_or_else(|| Error::unmet("no packet process"))?;
     kill_process(id, Signal::KILL).map_err(Error::io("kill"))?;
     let status = process.wait(PATIENCE)?;
     ensure!(!status.success(), "{status}");
-    ensure!(
-        !route()?.text().contains("home"),
-        "{}",
-        network(&world.near)?
-    );
+    let closed = world.near.attempt(&["ip", "route", "get", &beyond])?;
+    ensure!(closed.status != Some(0), "{}", closed.stdout);
+    world.down(&file)?;
+    let open = route()?;
+    ensure!(!open.text().contains("home"), "{}", open.text());
     Ok(())
 }
 

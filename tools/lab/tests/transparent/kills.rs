@@ -407,7 +407,8 @@ impl Yard {
             processes = self.program.processes()?;
             let count = |role| processes.iter().filter(|(_, it)| *it == role).count();
             let is_whole = || {
-                count(Victim::Broker) == count(Victim::PacketProcess)
+                (!case.kind.has_packet_process()
+                    || count(Victim::Broker) == count(Victim::PacketProcess))
                     && uapi::exchange(INTERFACE, "get=1\n\n").is_ok()
             };
             Ok(count(Victim::UserCommand) == 0

@@ -29,6 +29,12 @@ impl TunnelKind {
     pub(super) fn has_kill_switch(self) -> bool {
         matches!(self, Self::Marks | Self::Transparent)
     }
+
+    /// Checks whether the kind has a packet process. With selected applications the device is in the
+    /// broker's process.
+    pub(super) fn has_packet_process(self) -> bool {
+        matches!(self, Self::Device | Self::Adapter)
+    }
 }
 
 /// A thing that happens when a process is killed.
@@ -81,11 +87,13 @@ impl KillCase {
                 moment,
                 KillMoment::Start | KillMoment::Reload | KillMoment::Down
             );
-        let victims = [Victim::Broker, Victim::PacketProcess, Victim::UserCommand];
+        let mut victims = vec![Victim::Broker];
+        victims.extend(kind.has_packet_process().then_some(Victim::PacketProcess));
+        victims.extend(has_command.then_some(Victim::UserCommand));
         Self {
             kind,
             moment,
-            victim: victims[rng.usize(..2 + usize::from(has_command))],
+            victim: victims[rng.usize(..victims.len())],
             is_locked_before: rng.bool() && kind == TunnelKind::Transparent,
             keeps_closed: rng.bool() && kind.has_kill_switch(),
             comes_back: rng.bool(),
