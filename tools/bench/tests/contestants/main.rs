@@ -12,6 +12,7 @@ use taupe_bench::side::{PORT, Side};
 use taupe_bench::tcp::TcpSettings;
 use taupe_lab::capture::{Capture, Packet};
 use taupe_lab::host::{Host, add_address};
+use taupe_lab::process::wait_until;
 use taupe_lab::process::{Process, run};
 use taupe_lab::sandbox::{Suite, SystemTest, figure, scratch};
 use taupe_lab::traffic::{first_answer, serve_echo, tcp_echo};
@@ -190,17 +191,28 @@ fn shows(packet: &Packet, mark: &[u8]) -> bool {
     packet.ip.windows(mark.len()).any(|part| part == mark)
 }
 
+/// Checks whether a process has an executable. One that has ended may still have a number.
+fn is_running(id: &u32) -> bool {
+    std::fs::read_link(format!("/proc/{id}/exe")).is_ok()
+}
+
+/// Waits until processes have ended. A packet process ends after its broker.
+fn wait_for_end(processes: &[u32]) -> Result<()> {
+    wait_until("end of the programs", Duration::from_secs(10), || {
+        Ok(!processes.iter().any(is_running))
+    })
+}
+
 /// Ends a session, and checks that its processes and machines are gone.
 fn leaves_nothing(session: Session) -> Result<()> {
     let processes = session.processes();
     let machines = [&session.pair.client, &session.pair.server].map(|host| host.name().to_owned());
-    let alive = |id: &u32| Path::new("/proc").join(id.to_string()).exists();
-    ensure!(processes.iter().all(alive), "{processes:?} did not all run");
-    drop(session);
     ensure!(
-        !processes.iter().any(alive),
-        "one of {processes:?} still runs"
+        processes.iter().all(is_running),
+        "{processes:?} did not all run"
     );
+    drop(session);
+    wait_for_end(&processes)?;
     for machine in machines {
         let path = Path::new("/run/netns").join(&machine);
         ensure!(!path.exists(), "the machine {machine} is still there");
@@ -308,15 +320,12 @@ fn is_a_gateway(contestant: &dyn Contestant) -> Result<()> {
         );
     }
     let processes = session.processes();
-    let running = |id: &&u32| Path::new("/proc").join(id.to_string()).exists();
     ensure!(
-        processes.iter().all(|id| running(&id)),
+        processes.iter().all(is_running),
         "{processes:?} do not all run"
     );
     drop(session);
-    let left: Vec<&u32> = processes.iter().filter(running).collect();
-    ensure!(left.is_empty(), "{left:?} still run");
-    Ok(())
+    wait_for_end(&processes)
 }
 
 fn is_no_gateway(contestant: &dyn Contestant) -> Result<()> {
