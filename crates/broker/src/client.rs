@@ -2,11 +2,14 @@
 
 use std::collections::HashMap;
 use std::io;
+use std::net::{Ipv4Addr, Ipv6Addr};
 use std::os::fd::{BorrowedFd, OwnedFd};
+use std::os::unix::net::UnixStream;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, mpsc};
 
 use taupe_engine::Exit;
+use taupe_nat::flows::ExpiringFlows;
 use tracing::debug;
 
 use crate::link::{Link, LinkError};
@@ -25,6 +28,24 @@ struct State {
 }
 
 type Reply = (Answer, Vec<OwnedFd>);
+
+/// A command of the broker.
+#[derive(Debug)]
+pub enum Command {
+    /// End the device.
+    Stop,
+    /// Have the translator send packets without a flow to these addresses of uplinks.
+    SetMainUplink {
+        /// The IPv4 address.
+        v4: Option<Ipv4Addr>,
+        /// The IPv6 address.
+        v6: Option<Ipv6Addr>,
+    },
+    /// Have the translator remove these flows.
+    Forget(ExpiringFlows),
+    /// Write the UDP traffic of the translator to this client.
+    Report(UnixStream),
+}
 
 impl Broker {
     /// Receives the device to run from the socket to the broker, and reports to the broker if that
@@ -47,10 +68,10 @@ impl Broker {
         Ok((Self(Arc::new(state)), options))
     }
 
-    /// Passes answers to the threads that wait for them, and calls `stop` when the broker asks for the
-    /// end of the device, until the broker has ended or sends an invalid message. Must have a thread
-    /// of its own.
-    pub fn run(&self, stop: impl Fn()) -> LinkError {
+    /// Passes answers to the threads that wait for them, and lets `execute` execute commands, until the
+    /// broker has ended or sends an invalid message. Must have a thread of its own. `execute` must not
+    /// block for long.
+    pub fn run(&self, mut execute: impl FnMut(Command)) -> LinkError {
         loop {
             let received = self.0.link.receive_text();
             let received = received.and_then(|message| {
@@ -74,7 +95,18 @@ impl Broker {
                     Some(waiting) => drop(waiting.send((answer, descriptors))),
                     None => debug!(id, "an answer to no request"),
                 },
-                FromBroker::Stop => stop(),
+                FromBroker::Stop => execute(Command::Stop),
+                FromBroker::SetMainUplink { v4, v6 } => execute(Command::SetMainUplink { v4, v6 }),
+                FromBroker::Forget { flows } => {
+                    execute(Command::Forget(flows));
+                    if let Err(error) = self.0.link.send(&FromPacketProcess::Forgotten, &[]) {
+                        return error;
+                    }
+                }
+                FromBroker::Report => match descriptors.into_iter().next() {
+                    Some(client) => execute(Command::Report(client.into())),
+                    None => debug!("no descriptor is left for a client that asks for the traffic"),
+                },
             }
         }
     }

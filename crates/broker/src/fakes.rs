@@ -24,7 +24,9 @@ use taupe_runtime::pinned_pq::PinnedPeersError;
 use taupe_runtime::saved_state::SavedState;
 
 use crate::link::{Link, LinkError};
-use crate::message::{Answer, FromBroker, FromPacketProcess};
+#[cfg(test)]
+use crate::message::FromPacketProcess;
+use crate::message::{Answer, FromBroker};
 use crate::server::{Report, Server};
 
 /// Time limit for an answer.
@@ -209,6 +211,7 @@ impl ServedClient {
     }
 
     /// Handles a message of this version.
+    #[cfg(test)]
     pub(crate) fn handle_message(
         &mut self,
         message: &FromPacketProcess,
@@ -222,7 +225,7 @@ impl ServedClient {
         let message = self.link.receive_text()?;
         match serde_json::from_slice(&message.text)? {
             FromBroker::Answer { id, answer } => Ok((id, answer, message.descriptors)),
-            FromBroker::Stop => Err(LinkError::Unexpected("a command")),
+            _ => Err(LinkError::Unexpected("a command")),
         }
     }
 

@@ -184,6 +184,7 @@ pub fn broker_seeds() -> Vec<Vec<u8>> {
             reason: "no TUN".into(),
         },
         FromPacketProcess::ExpectAnswer { index: 4711 },
+        FromPacketProcess::Forgotten,
         FromPacketProcess::Ended {
             exit: Exit::InterfaceDeleted,
         },

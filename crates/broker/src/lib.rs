@@ -25,11 +25,14 @@
 //! | `link.rs` | the socket between the two processes |
 //! | `start.rs` | options of a device as a message |
 //! | `process.rs` | the packet process as its broker sees it |
+//! | `control.rs` | commands to the packet process |
 //! | `server.rs` | the broker's answers to requests |
 //! | `client.rs` | the broker as the packet process sees it |
+//! | `translator.rs` | the translator in the packet process as its broker sees it |
 //! | `environment.rs` | the engine's operations by requests |
 
 mod client;
+mod control;
 mod environment;
 #[cfg(any(test, feature = "testing"))]
 mod fakes;
@@ -40,9 +43,11 @@ mod message;
 mod process;
 mod server;
 mod start;
+mod translator;
 
-pub use client::Broker;
+pub use client::{Broker, Command};
 pub use link::LinkError;
 pub use message::VERSION;
 pub use process::PacketProcess;
 pub use start::{Start, StartOptions};
+pub use translator::RemoteTranslator;

@@ -1,21 +1,25 @@
 //! The messages between the two processes. On the socket each is a line of JSON, with descriptors where
 //! the comments say so.
 
-use std::net::SocketAddr;
+use std::net::{Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::path::PathBuf;
 
 use serde::{Deserialize, Serialize};
 use taupe_engine::{BindRequest, Exit};
+use taupe_nat::flows::ExpiringFlows;
 
 /// The version of the messages. It changes with every change of a message. Both processes run the same
 /// program, so it differs only by mistake.
-pub const VERSION: u32 = 1;
+pub const VERSION: u32 = 2;
 
 /// A 32-byte public key.
 pub(crate) type Key = [u8; 32];
 
 /// Pinned peers in one answer, at most.
 pub(crate) const MAX_PINNED: usize = 256;
+
+/// Flows in one message, at most.
+pub(crate) const MAX_FLOWS: usize = 128;
 
 /// Message of the packet process.
 #[derive(Debug, Serialize, Deserialize)]
@@ -29,6 +33,8 @@ pub(crate) enum FromPacketProcess {
     Request { id: u64, request: Request },
     /// The flood filter must keep answers to the message with this sender index.
     ExpectAnswer { index: u32 },
+    /// The translator has removed the flows of a [`FromBroker::Forget`].
+    Forgotten,
     /// The device has ended, and so does the process.
     Ended { exit: Exit },
 }
@@ -70,6 +76,15 @@ pub(crate) enum FromBroker {
     Answer { id: u64, answer: Answer },
     /// End the device.
     Stop,
+    /// Send packets without a flow to these addresses of uplinks.
+    SetMainUplink {
+        v4: Option<Ipv4Addr>,
+        v6: Option<Ipv6Addr>,
+    },
+    /// Remove these flows, at most [`MAX_FLOWS`].
+    Forget { flows: ExpiringFlows },
+    /// Write the UDP traffic to the client whose socket comes along.
+    Report,
 }
 
 /// The answer to a [`Request`].

@@ -5,70 +5,63 @@ use std::os::fd::{AsFd as _, OwnedFd};
 use std::os::unix::ffi::OsStrExt as _;
 use std::os::unix::process::CommandExt as _;
 use std::process::{Child, Command};
-use std::sync::{Arc, Condvar, Mutex, PoisonError, mpsc};
+use std::sync::{Arc, mpsc};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 use std::{io, thread};
 
 use taupe_engine::{Environment, Exit, Options, StartError, UapiSource};
+use taupe_nat::translate::Settings;
 use taupe_os_linux::descriptor::close_on_exec_except;
 use taupe_os_linux::message_socket;
 use taupe_os_linux::packet_process::{ARGUMENT, PROGRAM};
 use taupe_runtime::configuration_socket::{SocketFile, remove_dead};
-use tracing::{debug, warn};
+use tracing::warn;
 
+use crate::control::{Control, PATIENCE};
 use crate::link::{Link, LinkError};
-use crate::message::FromBroker;
 use crate::server::{Report, Server};
 use crate::start::{Start, borrowed, start_error};
+use crate::translator::RemoteTranslator;
 
 /// Time that a packet process has to end after it has reported the device's end.
 const ENDING: Duration = Duration::from_secs(5);
 
-/// Time that a packet process has to read a message, and to end the device.
-/// After that it misbehaves.
-const PATIENCE: Duration = Duration::from_secs(10);
-
 /// A device in a packet process.
 pub struct PacketProcess {
+    id: u32,
     control: Arc<Control>,
+    has_translator: bool,
     thread: JoinHandle<Exit>,
-}
-
-/// The end of the device, as other threads of the broker ask for it.
-#[derive(Debug)]
-struct Control {
-    link: Arc<Link>,
-    /// True after the packet process has ended.
-    has_ended: Mutex<bool>,
-    ended: Condvar,
 }
 
 impl PacketProcess {
     /// Starts a process that runs a device, and waits until the device has started. The process runs
     /// `/proc/self/exe`, or without `/proc` the file by which this program was started.
-    /// `options.outer_mark` and `options.state_dir` belong to `environment`; `options.tap` and
-    /// `options.notices` must be `None`. The packet process ends with the calling thread, which must
-    /// therefore be the main thread.
+    /// With `translation` it has a translator between the TUN and the tunnel. `options.outer_mark` and
+    /// `options.state_dir` belong to `environment`; `options.tap` and `options.notices` must be `None`.
+    /// The packet process ends with the calling thread, which must therefore be the main thread.
     ///
     /// # Errors
     /// See [`StartError`].
-    pub fn start(options: Options, environment: Environment) -> Result<Self, StartError> {
+    pub fn start(
+        options: Options,
+        translation: Option<Settings>,
+        environment: Environment,
+    ) -> Result<Self, StartError> {
         let interface = options.interface.clone();
         let socket_of = matches!(options.uapi, UapiSource::Bind).then(|| interface.clone());
         let log_level = tracing::level_filters::LevelFilter::current().to_string();
-        let (start, descriptors) = Start::new(options, log_level);
+        let has_translator = translation.is_some();
+        let (start, descriptors) = Start::new(options, translation, log_level);
         let (ours, theirs) =
             message_socket::pair().map_err(start_error("cannot make a pair of sockets"))?;
         let link = Link::of_broker(ours, PATIENCE);
         let link = Arc::new(link.map_err(start_error("cannot make a pair of sockets"))?);
         let child = spawn(&interface, theirs)
             .map_err(start_error("cannot start the process for packets"))?;
-        let control = Arc::new(Control {
-            link: Arc::clone(&link),
-            has_ended: Mutex::new(false),
-            ended: Condvar::new(),
-        });
+        let control = Arc::new(Control::new(Arc::clone(&link)));
+        let id = child.id();
         let (started, wait) = mpsc::sync_channel(1);
         let supervisor = Supervisor {
             child,
@@ -85,7 +78,14 @@ impl PacketProcess {
             .spawn(move || supervisor.run())
             .map_err(start_error("cannot start a thread"))?;
         let failed = match (wait.recv(), sent) {
-            (Ok(Ok(())), _) => return Ok(Self { control, thread }),
+            (Ok(Ok(())), _) => {
+                return Ok(Self {
+                    id,
+                    control,
+                    has_translator,
+                    thread,
+                });
+            }
             (Ok(Err(reason)), _) => reason,
             // Its exit status is the reason.
             (Err(_), Ok(()) | Err(LinkError::Closed)) => String::new(),
@@ -96,6 +96,19 @@ impl PacketProcess {
             Ok(Exit::Failed(reason)) if failed.is_empty() => StartError::Reported(reason),
             _ => StartError::Reported(failed),
         })
+    }
+
+    /// Returns the PID of the process.
+    #[must_use]
+    pub fn id(&self) -> u32 {
+        self.id
+    }
+
+    /// Returns the translator of the device, if it has one.
+    #[must_use]
+    pub fn translator(&self) -> Option<RemoteTranslator> {
+        let translator = || RemoteTranslator(Arc::clone(&self.control));
+        self.has_translator.then(translator)
     }
 
     /// Returns a function that ends the device.
@@ -110,43 +123,6 @@ impl PacketProcess {
     pub fn run(self) -> Exit {
         let exit = self.thread.join();
         exit.unwrap_or_else(|_| Exit::Failed("the broker's thread panicked".into()))
-    }
-}
-
-impl Control {
-    /// Stops the device. Returns before it has ended.
-    fn stop(control: Arc<Self>) {
-        match control.link.send(&FromBroker::Stop, &[]) {
-            Ok(()) => {}
-            Err(LinkError::Unexpected(why)) => return control.give_up(why),
-            Err(error) => return debug!(%error, "the packet process has ended already"),
-        }
-        let wait = move || {
-            let has_ended = control.has_ended.lock();
-            let has_ended = has_ended.unwrap_or_else(PoisonError::into_inner);
-            let waited = control
-                .ended
-                .wait_timeout_while(has_ended, PATIENCE, |has_ended| !*has_ended);
-            if waited.is_ok_and(|(_, waited)| waited.timed_out()) {
-                control.give_up("it does not end the device");
-            }
-        };
-        // Without the thread, only a packet process that misbehaves goes on.
-        let _ = thread::Builder::new().name("stop".into()).spawn(wait);
-    }
-
-    /// Ends a packet process that misbehaves: it finds its socket closed, or is killed by the
-    /// supervisor, which finds the same.
-    fn give_up(&self, why: &'static str) {
-        warn!(why, "the packet process misbehaves and is ended");
-        self.link.close();
-    }
-
-    /// Ends the wait of [`Self::stop`].
-    fn note_end(&self) {
-        let has_ended = self.has_ended.lock();
-        *has_ended.unwrap_or_else(PoisonError::into_inner) = true;
-        self.ended.notify_all();
     }
 }
 
@@ -166,7 +142,7 @@ struct Supervisor {
 impl Supervisor {
     fn run(mut self) -> Exit {
         let served = self.serve();
-        self.control.note_end();
+        self.control.note(|progress| progress.has_ended = true);
         let exit = match served {
             Ok(exit) => {
                 self.end(ENDING);
@@ -214,6 +190,7 @@ impl Supervisor {
                     }
                     return Ok(Exit::Failed(reason));
                 }
+                Report::Forgotten => self.control.note(|progress| progress.forgotten += 1),
                 Report::Ended(exit) => return Ok(exit),
             }
         }

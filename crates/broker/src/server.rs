@@ -52,6 +52,7 @@ pub(crate) struct Server {
 pub(crate) enum Report {
     Started,
     Failed(String),
+    Forgotten,
     Ended(Exit),
 }
 
@@ -94,6 +95,7 @@ impl Server {
                 return Ok(None);
             }
             FromPacketProcess::Started => Report::Started,
+            FromPacketProcess::Forgotten => Report::Forgotten,
             FromPacketProcess::Failed { reason } => Report::Failed(printable(&reason)),
             FromPacketProcess::Ended { exit } => Report::Ended(match exit {
                 Exit::Failed(reason) => Exit::Failed(printable(&reason)),

@@ -5,6 +5,7 @@ use std::os::fd::{AsFd as _, BorrowedFd, OwnedFd};
 use rustix::io::Errno;
 use serde::{Deserialize, Serialize};
 use taupe_engine::{Offloads, Options, StartError, TunSource, UapiSource, Underlay};
+use taupe_nat::translate::Settings;
 use taupe_os_linux::message_socket::Message;
 use taupe_os_linux::watch::LinkWatch;
 use taupe_protocol::Lanes;
@@ -22,6 +23,7 @@ pub struct Start {
     is_behind: bool,
     is_socket_passed: bool,
     offloads: Offloads,
+    translation: Option<Settings>,
     /// The most detailed level that is logged, as `tracing` writes it.
     log_level: String,
 }
@@ -43,6 +45,8 @@ struct AnyStart {
 pub struct StartOptions {
     /// The options of the engine.
     pub options: Options,
+    /// Settings of the translator between the TUN and the tunnel, if there is one.
+    pub translation: Option<Settings>,
     /// The most detailed level that is logged.
     pub log_level: String,
 }
@@ -50,7 +54,11 @@ pub struct StartOptions {
 impl Start {
     /// Returns the message for some options and its descriptors. `options.tap`, `options.notices`,
     /// `options.state_dir` and `options.outer_mark` are not part of it.
-    pub(crate) fn new(options: Options, log_level: String) -> (Self, Vec<OwnedFd>) {
+    pub(crate) fn new(
+        options: Options,
+        translation: Option<Settings>,
+        log_level: String,
+    ) -> (Self, Vec<OwnedFd>) {
         let mut descriptors = Vec::new();
         let tun = match options.tun {
             TunSource::Create { lanes } => TunRecord::Create {
@@ -87,6 +95,7 @@ impl Start {
             is_behind,
             is_socket_passed,
             offloads: options.offloads,
+            translation,
             log_level,
         };
         (start, descriptors)
@@ -138,6 +147,7 @@ impl Start {
                 state_dir: None,
                 notices: None,
             },
+            translation: start.translation,
             log_level: start.log_level,
         })
     }

@@ -3,21 +3,26 @@
 
 #![cfg(target_os = "linux")]
 
-use std::io;
+use std::io::{self, Read as _, Write as _};
+use std::net::Ipv4Addr;
 use std::os::fd::{AsFd as _, OwnedFd};
+use std::os::unix::net::UnixStream;
 use std::process::ExitCode;
-use std::sync::Arc;
+use std::sync::{Arc, Mutex};
 use std::thread;
 
 use libtest_mimic::{Arguments, Failed, Trial};
 use rustix::process::{Signal, getpid, kill_process};
-use taupe_broker::{Broker, LinkError, PacketProcess, VERSION};
+use taupe_broker::{Broker, Command, LinkError, PacketProcess, RemoteTranslator, VERSION};
 use taupe_engine::{
     Environment, Exit, Offloads, Options, StartError, SystemResolver, TunSource, UapiSource,
     Underlay,
 };
+use taupe_nat::flows::{End, ExpiringFlows, Tuple};
+use taupe_nat::translate::{Settings, TranslatorControl as _};
 use taupe_os_linux::message_socket::{self, Message};
 use taupe_os_linux::packet_process::ARGUMENT;
+use taupe_packet::ip::Family;
 
 type TestBody = fn() -> Result<(), Failed>;
 
@@ -30,7 +35,7 @@ fn main() -> ExitCode {
         let _ = packet_process(behaviour);
         return ExitCode::SUCCESS;
     }
-    let tests: [(&str, TestBody); 8] = [
+    let tests: [(&str, TestBody); 10] = [
         ("orderly_end", orderly_end),
         ("another_version", another_version),
         ("end_before_the_start", end_before_the_start),
@@ -39,6 +44,8 @@ fn main() -> ExitCode {
         ("start_reported_twice", start_reported_twice),
         ("stop_is_ignored", stop_is_ignored),
         ("messages_are_not_read", messages_are_not_read),
+        ("commands_for_the_translator", commands_for_the_translator),
+        ("flows_are_not_removed", flows_are_not_removed),
     ];
     let trials = tests.map(|(name, test)| Trial::test(name, test));
     libtest_mimic::run(&Arguments::from_args(), trials.into()).exit_code()
@@ -62,12 +69,15 @@ fn packet_process(behaviour: &str) -> Result<(), LinkError> {
         "die" => kill_process(getpid(), Signal::KILL).map_err(io::Error::from)?,
         "obey" => {
             let ended = broker.clone();
-            broker.run(move || {
-                let _ = ended.ended(Exit::Stopped);
-                std::process::exit(0);
+            broker.run(move |command| {
+                if let Command::Stop = command {
+                    let _ = ended.ended(Exit::Stopped);
+                    std::process::exit(0);
+                }
             });
         }
-        "listen" => drop(broker.run(|| {})),
+        "listen" => drop(broker.run(|_| {})),
+        "translate" => drop(broker.run(tell)),
         // The answers fill the socket.
         "ask" => loop {
             let request = b"{\"Request\":{\"id\":1,\"request\":\"CountDropped\"}}";
@@ -78,6 +88,20 @@ fn packet_process(behaviour: &str) -> Result<(), LinkError> {
     // Until it is killed.
     loop {
         thread::park();
+    }
+}
+
+/// Writes the commands for a translator to the client of the last one.
+fn tell(command: Command) {
+    static COMMANDS: Mutex<String> = Mutex::new(String::new());
+    let mut commands = COMMANDS.lock().expect("no panic");
+    match command {
+        Command::Stop => std::process::exit(0),
+        Command::Report(mut client) => {
+            client.write_all(commands.as_bytes()).expect("a client");
+        }
+        Command::Forget(flows) => *commands += &format!("forget {}\n", flows.0.len()),
+        Command::SetMainUplink { v4, v6 } => *commands += &format!("{v4:?} {v6:?}\n"),
     }
 }
 
@@ -100,6 +124,11 @@ fn run_another_version(socket: &OwnedFd) -> Result<(), LinkError> {
 }
 
 fn start(behaviour: &str) -> Result<PacketProcess, StartError> {
+    start_with(behaviour, None)
+}
+
+/// Starts a device, with a translator if there are settings for it.
+fn start_with(behaviour: &str, translation: Option<Settings>) -> Result<PacketProcess, StartError> {
     let options = Options {
         interface: behaviour.to_owned(),
         tun: TunSource::Create { lanes: None },
@@ -113,7 +142,7 @@ fn start(behaviour: &str) -> Result<PacketProcess, StartError> {
     };
     let resolver = Arc::new(SystemResolver::default());
     let environment = Environment::of_this_process(Underlay::Here, None, resolver, None);
-    PacketProcess::start(options, environment)
+    PacketProcess::start(options, translation, environment)
 }
 
 /// Returns the reason why a device has not started.
@@ -186,4 +215,69 @@ fn stop_is_ignored() -> Result<(), Failed> {
 /// The broker's threads do not wait for ever.
 fn messages_are_not_read() -> Result<(), Failed> {
     contains(&failed("ask")?, "it does not read its messages")
+}
+
+fn translator_of(process: &PacketProcess) -> Result<RemoteTranslator, Failed> {
+    process.translator().ok_or_else(|| "no translator".into())
+}
+
+fn settings() -> Settings {
+    Settings {
+        v4: Some(Ipv4Addr::new(10, 0, 0, 1)),
+        v6: None,
+        mtu: 1420,
+        dns: Vec::new(),
+        capacity: 16,
+    }
+}
+
+fn flows(count: usize) -> ExpiringFlows {
+    let end = End {
+        ip: u128::MAX,
+        port: 80,
+    };
+    let flow = Tuple {
+        family: Family::V6,
+        protocol: 17,
+        local: end,
+        remote: end,
+    };
+    ExpiringFlows(vec![flow; count])
+}
+
+/// They arrive in their order, and flows in messages that are short enough.
+fn commands_for_the_translator() -> Result<(), Failed> {
+    let process = start_with("translate", Some(settings()))?;
+    let translator = translator_of(&process)?;
+    translator.set_main_uplink(Some(Ipv4Addr::LOCALHOST), None);
+    translator.forget(&flows(300));
+    translator.forget(&flows(0));
+    let (mut ours, theirs) = UnixStream::pair()?;
+    translator.report(&theirs)?;
+    drop(theirs);
+    let mut told = String::new();
+    ours.read_to_string(&mut told)?;
+    let expected = "Some(127.0.0.1) None\nforget 128\nforget 128\nforget 44\n";
+    if told != expected {
+        return Err(told.into());
+    }
+    process.stopper()();
+    let _ = process.run();
+    let is_gone = translator.report(&ours).is_err();
+    // It does not wait for an answer.
+    translator.forget(&flows(1));
+    match is_gone {
+        true => Ok(()),
+        false => Err("a report of a process that has ended".into()),
+    }
+}
+
+/// The broker ends the packet process, and the watchdog goes on.
+fn flows_are_not_removed() -> Result<(), Failed> {
+    let process = start_with("stay", Some(settings()))?;
+    translator_of(&process)?.forget(&flows(1));
+    match process.run() {
+        Exit::Failed(reason) => contains(&reason, "its packet process has ended"),
+        exit => Err(format!("{exit:?}").into()),
+    }
 }

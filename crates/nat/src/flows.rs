@@ -51,6 +51,7 @@ const DNS_PORT: u16 = 53;
 
 /// One end of a flow.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
 pub struct End {
     /// The address as a number; for IPv4 in the low 32 bits.
     pub ip: u128,
@@ -61,6 +62,7 @@ pub struct End {
 
 /// A flow as one side of the translation sees it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
 pub struct Tuple {
     /// The address family.
     pub family: Family,
@@ -115,6 +117,7 @@ pub(crate) enum Opener {
 
 /// Flows that the kernel's table is about to remove, as their applications see them.
 #[derive(Clone, Debug, Default)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
 pub struct ExpiringFlows(pub Vec<Tuple>);
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

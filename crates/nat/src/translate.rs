@@ -57,6 +57,7 @@ use servers::Servers;
 
 /// Addresses and limits of a tunnel's translation.
 #[derive(Clone, Debug)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
 pub struct Settings {
     /// The tunnel's IPv4 address, if it has one.
     pub v4: Option<Ipv4Addr>,

@@ -2,13 +2,14 @@
 //! adapter mode, and what a running device keeps for them.
 
 use crate::app_conflicts;
-use crate::device::Translation as DeviceTranslation;
 use ipnet::IpNet;
 use serde::{Deserialize, Serialize};
 use std::io;
 use std::net::IpAddr;
+use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
 use taupe_adapter::{Translation, TransparentSettings};
+use taupe_broker::RemoteTranslator;
 use taupe_config::destinations;
 use taupe_config::file::{File, Forwarded, KillSwitch, Peer, SystemBus, Table};
 use taupe_inspect::rules::{follow_links, resolve};
@@ -19,7 +20,8 @@ use taupe_os_linux::netlink::{Netlink, NetlinkError};
 use taupe_transparent::capture::{Capture, CaptureSettings};
 use taupe_transparent::error::TransparentError;
 use taupe_transparent::marks::Marking;
-use taupe_transparent::state::{DnsHandling, Lock};
+
+use taupe_transparent::state::{DnsHandling, Lock, PacketProcesses};
 
 /// Part of a file that is not supported for selected applications.
 #[derive(Debug, thiserror::Error)]
@@ -246,13 +248,13 @@ impl PreparedCapture {
         }
     }
 
-    /// Starts to capture packets for a device, whose translator is `translation`. When this returns,
-    /// selected applications use the tunnel or are blocked. With a mark, they use it as soon as the
-    /// routes exist.
+    /// Starts to capture packets for a device. When this returns, selected applications use the tunnel
+    /// or are blocked. With a mark, they use it as soon as the routes exist.
     pub(crate) fn begin(
         self,
         interface: &str,
-        translation: Option<DeviceTranslation>,
+        packet_processes: PacketProcesses,
+        translator: Option<RemoteTranslator>,
     ) -> Result<RunningCapture, CaptureError> {
         let Self {
             choice,
@@ -264,12 +266,15 @@ impl PreparedCapture {
         app_conflicts::check(interface, &file, &choice.rules)?;
         let link = Netlink::open()?.link(interface)?;
         let link = link.ok_or_else(|| CaptureError::NoInterface(interface.to_owned()))?;
-        Ok(match (entry, translation) {
+        Ok(match (entry, translator) {
             (Entry::Translation(_), None) => return Err(CaptureError::NoTranslator),
-            (Entry::Translation(_), Some(DeviceTranslation { control, report })) => {
+            (Entry::Translation(_), Some(translator)) => {
                 without_ipv6(interface)?;
-                let _capture = Capture::begin(interface, link.index, &choice, control)?;
+                let control = Box::new(translator.clone());
+                let _capture =
+                    Capture::begin(interface, link.index, packet_processes, &choice, control)?;
                 // The tunnel works without it.
+                let report = move |client: UnixStream| translator.report(&client);
                 let teller = TrafficServer::begin(interface, report);
                 let _teller = teller
                     .inspect_err(|error| tracing::warn!(%error, "UDP traffic is not counted"))
@@ -277,7 +282,8 @@ impl PreparedCapture {
                 RunningCapture::Translated { _capture, _teller }
             }
             (Entry::Mark(mark), _) => {
-                let marking = Marking::begin(interface, link.index, mark, &choice)?;
+                let marking =
+                    Marking::begin(interface, link.index, packet_processes, mark, &choice)?;
                 RunningCapture::Marked {
                     _marking: Box::new(marking),
                 }

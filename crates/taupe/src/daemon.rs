@@ -1,8 +1,8 @@
-//! Running a device in this process.
+//! The daemon of a device: the process that keeps the rights.
 
 use crate::background::{BackgroundError, Starter, StarterGone};
 use crate::capture::{CaptureError, CapturePlan, PreparedCapture, RunningCapture};
-use crate::device::{Device, Place};
+use crate::device::Device;
 use crate::device_log::Logging;
 use crate::endpoint_names;
 use crate::logging;
@@ -20,6 +20,7 @@ use taupe_engine::{
     Exit, Options, Resolver, StartError, SystemResolver, TunSource, UapiSource, Underlay,
 };
 use taupe_inspect::status::with_advice;
+use taupe_nat::translate::Settings;
 use taupe_os_linux::descriptor::{check_room, inherited};
 use taupe_os_linux::signals::Termination;
 
@@ -159,7 +160,7 @@ impl<D: Device> Running<D> {
     }
 }
 
-/// Starts a device in this process without catching signals.
+/// Starts a device without catching signals.
 pub(crate) fn start_here<D: Device>(plan: DevicePlan) -> Result<Running<D>, DaemonError> {
     let options = options(&plan)?;
     let DevicePlan {
@@ -170,15 +171,12 @@ pub(crate) fn start_here<D: Device>(plan: DevicePlan) -> Result<Running<D>, Daem
     } = plan;
     let interface = interface.to_string();
     let capture = capture.map(CapturePlan::prepare);
-    let place = match &capture {
-        None => Place::PacketProcess,
-        Some(capture) => Place::ThisProcess(capture.translation()),
-    };
+    let translation = capture.as_ref().and_then(PreparedCapture::translation);
     disable_core_files();
     // Files of the device must only be accessible to its owner. Hooks and other child processes
     // create files with the caller's umask.
     let umask = rustix::process::umask(Mode::RWXG | Mode::RWXO);
-    let devices = start_both::<D>(options, place, outer);
+    let devices = start_both::<D>(options, translation, outer);
     rustix::process::umask(umask);
     let Both {
         device,
@@ -186,7 +184,12 @@ pub(crate) fn start_here<D: Device>(plan: DevicePlan) -> Result<Running<D>, Daem
         resolver,
     } = devices?;
     let has_names_left = capture.is_some() || outer.is_some();
-    let begin = |capture: PreparedCapture| capture.begin(&interface, device.translation());
+    let packet_processes = [
+        device.packet_process(),
+        outer.as_ref().and_then(OuterDevice::packet_process),
+    ];
+    let begin =
+        |capture: PreparedCapture| capture.begin(&interface, packet_processes, device.translator());
     let capture = match capture.map(begin).transpose() {
         Ok(capture) => capture,
         Err(error) => {
@@ -255,14 +258,14 @@ struct Both<D> {
     resolver: Arc<dyn Resolver>,
 }
 
-/// Starts a device. If it goes through an outer device, starts that one first.
+/// Starts a device, with a translator if there are settings for it. If it goes through an outer device,
+/// starts that one first.
 fn start_both<D: Device>(
     mut options: Options,
-    place: Place,
+    translation: Option<Settings>,
     outer: Option<OuterPlan>,
 ) -> Result<Both<D>, DaemonError> {
-    let outer =
-        outer.map(|plan| via::start::<D>(plan, options.offloads, without_translator(&place)));
+    let outer = outer.map(|plan| via::start::<D>(plan, options.offloads));
     let (outer, resolver): (_, Arc<dyn Resolver>) = match outer.transpose()? {
         None => (None, Arc::new(SystemResolver::default())),
         Some(OuterStart {
@@ -276,7 +279,7 @@ fn start_both<D: Device>(
             (Some(outer), Arc::new(names))
         }
     };
-    match D::start(options, place, Arc::clone(&resolver)) {
+    match D::start(options, translation, Arc::clone(&resolver)) {
         Ok(device) => Ok(Both {
             device,
             outer,
@@ -288,14 +291,6 @@ fn start_both<D: Device>(
             }
             Err(error.into())
         }
-    }
-}
-
-/// Returns the place of an outer device, which translates nothing.
-fn without_translator(place: &Place) -> Place {
-    match place {
-        Place::PacketProcess => Place::PacketProcess,
-        Place::ThisProcess(_) => Place::ThisProcess(None),
     }
 }
 
@@ -330,16 +325,16 @@ fn options(plan: &DevicePlan) -> Result<Options, DaemonError> {
 mod tests {
     use super::{DaemonError, run_for};
     use crate::background::Starter;
-    use crate::device::CommandDevice;
     use rustix::process::{DumpableBehavior, dumpable_behavior};
     use std::io::Write as _;
     use std::os::unix::net::UnixStream;
+    use taupe_broker::PacketProcess;
 
     #[test]
     fn core_files_are_disabled_before_a_plan_is_read() {
         let (mut ours, theirs) = UnixStream::pair().expect("sockets");
         ours.write_all(b"no plan\n").expect("written");
-        let outcome = run_for::<CommandDevice>(Starter::at(theirs));
+        let outcome = run_for::<PacketProcess>(Starter::at(theirs));
         assert!(matches!(outcome, Err(DaemonError::Reported)));
         let behaviour = dumpable_behavior().expect("a behaviour");
         assert_eq!(behaviour, DumpableBehavior::NotDumpable);

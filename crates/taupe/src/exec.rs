@@ -11,7 +11,6 @@ mod signals;
 use crate::arguments::{DeviceSettings, ExecOrder, SandboxOrder};
 use crate::confinement::Confinement;
 use crate::console::say;
-use crate::device::InProcess;
 use crate::endpoints;
 use crate::peer_notices;
 use crate::remarks::with_command;
@@ -25,12 +24,9 @@ use std::os::fd::OwnedFd;
 use std::os::unix::net::{UnixListener, UnixStream};
 use std::path::Path;
 use std::process::ExitCode;
-use std::sync::Arc;
 use taupe_adapter::Compatibility;
 use taupe_config::file::File;
-use taupe_engine::{
-    Offloads, Options, StartError, SystemResolver, TunSource, UapiSource, Underlay,
-};
+use taupe_engine::{Engine, Offloads, Options, StartError, TunSource, UapiSource, Underlay};
 use taupe_inspect::check::{self, Checked, Unreadable, check_without_apps};
 use taupe_inspect::conf::{self, Conf};
 use taupe_inspect::is_root;
@@ -152,7 +148,7 @@ fn begin(
             say(&format_args!("taupe: {}", peer_notices::text(&notice)))
         })),
     };
-    let device = InProcess::start(options, None, Arc::new(SystemResolver::default()))?;
+    let device = Engine::start(options)?;
     let configured = taupe_client::apply_over(
         connection,
         &taupe_client::setconf_request(&file, &endpoints),

@@ -3,7 +3,7 @@
 use crate::arguments::{self, ArgumentError, DeviceOrder, Order};
 use crate::background::{self, BackgroundFiles, Starter};
 use crate::daemon::{self, DaemonError};
-use crate::device::{CommandDevice, Device};
+use crate::device::Device;
 use crate::plan::DevicePlan;
 use crate::{FAILED, MISUSED, complain, exit_status};
 use crate::{allowed_ips, app, check, doctor, exec, explain, flows, proxy, report, status};
@@ -11,12 +11,13 @@ use crate::{packet_process, tunnel, wg};
 use std::ffi::OsString;
 use std::io::Write as _;
 use std::process::ExitCode;
+use taupe_broker::PacketProcess;
 use taupe_os_linux::packet_process::{ARGUMENT, PROGRAM};
 
 /// Executes the order in the process's arguments and environment.
 #[must_use]
 pub fn run() -> ExitCode {
-    main::<CommandDevice>()
+    main::<PacketProcess>()
 }
 
 /// Executes the order in the process's arguments and environment, with devices of the given kind.

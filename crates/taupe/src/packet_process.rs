@@ -11,11 +11,15 @@ use rustix::thread::set_name;
 use std::fs::File;
 use std::io;
 use std::os::fd::{AsFd as _, OwnedFd};
+use std::os::unix::net::UnixStream;
 use std::process::ExitCode;
+use std::sync::mpsc::{SyncSender, sync_channel};
 use std::sync::{Arc, OnceLock};
 use std::thread;
-use taupe_broker::{Broker, LinkError, StartOptions};
+use taupe_broker::{Broker, Command, LinkError, StartOptions};
 use taupe_engine::{Engine, OpenedDevice, StartError, Stopper};
+use taupe_inspect::traffic::write_report;
+use taupe_nat::translate::Translator;
 use taupe_os_linux::descriptor::check_room;
 use taupe_os_linux::signals::{INTERRUPTIONS, block};
 use tracing_subscriber::filter::LevelFilter;
@@ -45,9 +49,18 @@ fn run() -> Result<(), PacketProcessError> {
     // A signal to the whole process group, as from a terminal or a service manager, is for the broker.
     block(&INTERRUPTIONS).map_err(PacketProcessError::Socket)?;
     let socket = take_standard_input().map_err(PacketProcessError::Socket)?;
-    let (broker, StartOptions { options, log_level }) = Broker::accept(socket)?;
+    let (broker, start_options) = Broker::accept(socket)?;
+    let StartOptions {
+        mut options,
+        translation,
+        log_level,
+    } = start_options;
     logging::begin(log_level.parse().unwrap_or(LevelFilter::WARN));
-    let engine = match start(&broker, OpenedDevice::open(options)) {
+    let translator = translation.as_ref().map(Translator::new);
+    if let Some(translator) = &translator {
+        options.tap = Some(Arc::new(translator.clone()));
+    }
+    let engine = match start(&broker, OpenedDevice::open(options), translator) {
         Ok(engine) => engine,
         Err(error) => {
             let advice = start_advice(&error);
@@ -59,7 +72,11 @@ fn run() -> Result<(), PacketProcessError> {
 }
 
 /// Starts an opened device in this process, which gives up its rights.
-fn start(broker: &Broker, opened: Result<OpenedDevice, StartError>) -> Result<Engine, StartError> {
+fn start(
+    broker: &Broker,
+    opened: Result<OpenedDevice, StartError>,
+    translator: Option<Translator>,
+) -> Result<Engine, StartError> {
     let mut opened = opened?;
     check_room(LATER_DESCRIPTORS).map_err(|source| StartError::System {
         what: "cannot open the files that it needs later",
@@ -76,28 +93,78 @@ fn start(broker: &Broker, opened: Result<OpenedDevice, StartError>) -> Result<En
     let _ = set_parent_process_death_signal(Some(Signal::KILL));
     opened.leave_removal();
     let stopper = Arc::new(OnceLock::<Stopper>::new());
-    let (receiver, stop) = (broker.clone(), Arc::clone(&stopper));
-    let receive = move || {
-        let error = receiver.run(|| match stop.get() {
-            Some(stopper) => stopper.stop(),
-            // The device has not started yet.
-            None => std::process::exit(FAILED.into()),
-        });
+    let commands = Commands {
+        stopper: Arc::clone(&stopper),
+        reports: translator.clone().map(begin_reports).transpose()?,
+        translator,
+    };
+    let receiver = broker.clone();
+    spawn("broker", move || {
+        let error = receiver.run(|command| commands.execute(command));
         if !matches!(error, LinkError::Closed) {
             tracing::error!("{error}");
         }
         // Without its broker the device must not go on. The kernel deletes the interface.
         std::process::exit(FAILED.into());
-    };
-    let thread = thread::Builder::new().name("broker".into()).spawn(receive);
-    thread.map_err(|source| StartError::System {
-        what: "cannot start a thread",
-        source,
     })?;
     let engine = Engine::start_opened(opened, broker.environment())?;
     let _ = stopper.set(engine.stopper());
     confinement.finish();
     Ok(engine)
+}
+
+/// Clients that may wait for a report of the traffic. Others get none.
+const WAITING_CLIENTS: usize = 8;
+
+/// The parts of a device that execute the broker's commands.
+struct Commands {
+    stopper: Arc<OnceLock<Stopper>>,
+    translator: Option<Translator>,
+    /// Gets clients for which a report is written.
+    reports: Option<SyncSender<UnixStream>>,
+}
+
+impl Commands {
+    fn execute(&self, command: Command) {
+        match (command, &self.translator, &self.reports) {
+            (Command::Stop, ..) => match self.stopper.get() {
+                Some(stopper) => stopper.stop(),
+                // The device has not started yet.
+                None => std::process::exit(FAILED.into()),
+            },
+            (Command::SetMainUplink { v4, v6 }, Some(translator), _) => {
+                translator.set_main_uplink(v4, v6);
+            }
+            (Command::Forget(flows), Some(translator), _) => translator.forget(&flows),
+            (Command::Report(client), _, Some(reports)) => {
+                if reports.try_send(client).is_err() {
+                    tracing::debug!("too many clients ask for the flows at once");
+                }
+            }
+            (command, ..) => tracing::debug!(?command, "the device has no translator"),
+        }
+    }
+}
+
+/// Starts the thread that writes reports. A client may be slow.
+fn begin_reports(translator: Translator) -> Result<SyncSender<UnixStream>, StartError> {
+    let (sender, clients) = sync_channel::<UnixStream>(WAITING_CLIENTS);
+    spawn("flows", move || {
+        for client in clients {
+            if let Err(error) = write_report(client, &translator) {
+                tracing::debug!(%error, "cannot write the flows");
+            }
+        }
+    })?;
+    Ok(sender)
+}
+
+fn spawn(name: &str, run: impl FnOnce() + Send + 'static) -> Result<(), StartError> {
+    let spawned = thread::Builder::new().name(name.into()).spawn(run);
+    spawned.map(drop).map_err(|source| StartError::System {
+        what: "cannot start a thread",
+        source,
+    })
 }
 
 /// Returns the socket at standard input, which becomes empty.

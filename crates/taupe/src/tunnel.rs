@@ -37,6 +37,10 @@ use taupe_inspect::tunnel::file_argument;
 use taupe_transparent::capture::{Replaced, is_in_effect, replace};
 use transparent::{is_transparent, release_applications};
 
+/// Exit status of `taupe up --foreground` if its device could not go on: `EX_TEMPFAIL` of sysexits.h. The
+/// units of systemd start the tunnel again then.
+const DEVICE_FAILED: u8 = 75;
+
 pub(crate) fn main<D: Device>(order: &TunnelOrder, arguments: &[OsString]) -> ExitCode {
     match run::<D>(order, arguments) {
         Ok(()) => ExitCode::SUCCESS,
@@ -47,7 +51,10 @@ pub(crate) fn main<D: Device>(order: &TunnelOrder, arguments: &[OsString]) -> Ex
                 Compatibility::WgQuick => "wg-quick",
             };
             say(&format_args!("{name}: {failure}"));
-            crate::FAILED.into()
+            match failure {
+                TunnelError::DeviceFailed(_) => DEVICE_FAILED.into(),
+                _ => crate::FAILED.into(),
+            }
         }
     }
 }

@@ -29,7 +29,7 @@ use crate::maps::Maps;
 use crate::pins::{self, Pins};
 use crate::programs::{Attached, CaptureMode, MissingFeature, Programs};
 use crate::reset::{self, Reset, SocketKinds};
-use crate::state::{DnsHandling, Lock};
+use crate::state::{DnsHandling, Lock, PacketProcesses};
 use crate::uplinks::UplinkWatch;
 use watchdog::Watchdog;
 
@@ -57,9 +57,10 @@ pub struct Capture {
 }
 
 impl Capture {
-    /// Begins to capture for the tunnel `interface`, whose TUN has the index `tun` and is read by
-    /// this process or a child, in the calling thread's network namespace. Takes over the programs of an earlier
-    /// process of the tunnel without a gap.
+    /// Begins to capture for the tunnel `interface`, whose TUN has the index `tun`, in the calling
+    /// thread's network namespace. The TUN is read by the first of `packet_processes`, or by this
+    /// process if there is none. Takes over the programs of an earlier process of the tunnel without a
+    /// gap.
     ///
     /// # Errors
     ///
@@ -67,12 +68,13 @@ impl Capture {
     pub fn begin(
         interface: &str,
         tun: u32,
+        packet_processes: PacketProcesses,
         settings: &CaptureSettings,
         translator: Box<dyn TranslatorControl>,
     ) -> Result<Self, TransparentError> {
         or_clean_up(interface, || {
             let programs = Programs::load(interface, CaptureMode::TrafficControl)?;
-            Self::begin_with_programs(programs, tun, settings, translator)
+            Self::begin_with_programs(programs, tun, packet_processes, settings, translator)
         })
     }
 
@@ -80,6 +82,7 @@ impl Capture {
     fn begin_with_programs(
         programs: Programs,
         tun: u32,
+        packet_processes: PacketProcesses,
         settings: &CaptureSettings,
         translator: Box<dyn TranslatorControl>,
     ) -> Result<Self, TransparentError> {
@@ -88,7 +91,7 @@ impl Capture {
             .stop
             .try_clone()
             .map_err(TransparentError::call("dup"))?;
-        attach(&mut watchdog.programs, settings)?;
+        attach(&mut watchdog.programs, packet_processes, settings)?;
         let survey = watchdog.watch.survey().map_err(io::Error::other);
         watchdog.survey = survey.map_err(TransparentError::call("listing links"))?;
         watchdog.guard_links(Programs::guard)?;
@@ -117,8 +120,12 @@ impl Capture {
 }
 
 /// Attaches the programs and writes rules and settings, before any link is guarded.
-fn attach(programs: &mut Programs, settings: &CaptureSettings) -> Result<(), TransparentError> {
-    programs.attach()?;
+fn attach(
+    programs: &mut Programs,
+    packet_processes: PacketProcesses,
+    settings: &CaptureSettings,
+) -> Result<(), TransparentError> {
+    programs.attach(packet_processes)?;
     programs.detect_nfqueue()?;
     programs.replace(&settings.rules, &settings.destinations)?;
     // After the calls that may refuse the settings.
@@ -149,7 +156,7 @@ pub fn close(interface: &str, settings: &CaptureSettings) -> Result<bool, Transp
     }
     or_clean_up(interface, || {
         let mut programs = Programs::load(interface, CaptureMode::TrafficControl)?;
-        attach(&mut programs, settings)?;
+        attach(&mut programs, [None, None], settings)?;
         let watch = UplinkWatch::open(NO_INTERFACE);
         let survey = watch.and_then(|mut watch| watch.survey().map_err(io::Error::other));
         let survey = survey.map_err(TransparentError::call("listing links"))?;

@@ -136,6 +136,9 @@ pub enum TransparentError {
         /// The system's error.
         source: io::Error,
     },
+    /// A packet process has ended, or is in another PID namespace.
+    #[error("the process {0}, which carries the tunnel's packets, has ended")]
+    NoPacketProcess(u32),
     /// A system call failed.
     #[error("{what}: {source}")]
     Call {

@@ -15,6 +15,7 @@ use crate::error::TransparentError;
 use crate::maps::Maps;
 use crate::pins::Pins;
 use crate::programs::{CaptureMode, Programs};
+use crate::state::PacketProcesses;
 
 /// The marking in effect. Dropping it leaves the eBPF programs in place and the kill switch on.
 #[derive(Debug)]
@@ -23,9 +24,10 @@ pub struct Marking {
 }
 
 impl Marking {
-    /// Begins to mark sockets for the tunnel `interface`, whose TUN this process reads and has the
-    /// index `tun`, in the calling thread's network namespace. Takes over the programs of an
-    /// earlier process of the tunnel without a gap.
+    /// Begins to mark sockets for the tunnel `interface`, whose TUN has the index `tun`, in the calling
+    /// thread's network namespace. The TUN is read by the first of `packet_processes`, or by this
+    /// process if there is none. Takes over the programs of an earlier process of the tunnel without a
+    /// gap.
     ///
     /// # Errors
     ///
@@ -33,11 +35,12 @@ impl Marking {
     pub fn begin(
         interface: &str,
         tun: u32,
+        packet_processes: PacketProcesses,
         mark: u32,
         settings: &CaptureSettings,
     ) -> Result<Self, TransparentError> {
         or_clean_up(interface, || {
-            let mut programs = attach(interface, mark, settings)?;
+            let mut programs = attach(interface, packet_processes, mark, settings)?;
             programs.set_up(tun)?;
             Ok(Self { programs })
         })
@@ -58,12 +61,15 @@ pub fn close(
     if is_served(interface)? {
         return Ok(false);
     }
-    or_clean_up(interface, || attach(interface, mark, settings))?;
+    or_clean_up(interface, || {
+        attach(interface, [None, None], mark, settings)
+    })?;
     Ok(true)
 }
 
 fn attach(
     interface: &str,
+    packet_processes: PacketProcesses,
     mark: u32,
     settings: &CaptureSettings,
 ) -> Result<Programs, TransparentError> {
@@ -71,7 +77,7 @@ fn attach(
     programs.set_mark(mark);
     programs.set_lock(settings.lock)?;
     // Attach before writing rules: then no process that starts a program meanwhile is missed.
-    programs.attach()?;
+    programs.attach(packet_processes)?;
     programs.replace(&settings.rules, &settings.destinations)?;
     Ok(programs)
 }

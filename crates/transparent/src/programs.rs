@@ -27,7 +27,7 @@ use crate::error::TransparentError;
 use crate::maps::{self, Maps};
 use crate::pins::{self, Pins};
 use crate::reset::{self, Socket};
-use crate::state::{Lock, SCHEMA};
+use crate::state::{Lock, PacketProcesses, SCHEMA};
 use crate::syscall::{self, AttachTarget};
 
 mod attach_points;
@@ -45,6 +45,7 @@ mod processes;
 mod raw_load;
 mod removal;
 mod replacing;
+mod serving;
 mod switch;
 #[cfg(all(test, target_arch = "x86_64"))]
 mod switch_model;
@@ -322,16 +323,17 @@ impl Programs {
         self.maps.state.mark.store(mark, Ordering::Relaxed);
     }
 
-    /// Attaches the hooks of sockets and processes, and makes this process the daemon, which is
-    /// never selected. Hooks that are already attached get the new programs.
+    /// Attaches the hooks of sockets and processes, and makes this process the daemon, which like its
+    /// packet processes is never selected. Hooks that are already attached get the new programs.
     ///
     /// # Errors
     ///
-    /// [`TransparentError::Call`]. If nothing was attached before, nothing stays attached.
-    pub fn attach(&mut self) -> Result<(), TransparentError> {
+    /// [`TransparentError::Call`], [`TransparentError::NoPacketProcess`]. If nothing was attached
+    /// before, nothing stays attached.
+    pub fn attach(&mut self, packet_processes: PacketProcesses) -> Result<(), TransparentError> {
         let attached = self
             .attach_hooks()
-            .and_then(|()| self.become_daemon())
+            .and_then(|()| self.become_daemon(packet_processes))
             .and_then(|()| match self.mode {
                 CaptureMode::TrafficControl => self.classify_existing_sockets(),
                 CaptureMode::Fwmark => Ok(()),
@@ -341,16 +343,6 @@ impl Programs {
         }
         self.setup_lock = None;
         attached
-    }
-
-    /// Makes this process the daemon, which is never selected, in place of the previous one.
-    ///
-    /// # Errors
-    ///
-    /// [`TransparentError::Call`].
-    pub fn become_daemon(&self) -> Result<(), TransparentError> {
-        self.read_iterator("taupe_adopt", AttachTarget::Iterator)
-            .map(drop)
     }
 
     /// Locks out other processes that would change the rules. Returns `None` if this process
@@ -591,10 +583,5 @@ impl Programs {
             .maps
             .set_resolver_aliases(own.map(|address| address.network.addr()))?;
         self.tunnel.maps.set_networks(addresses)
-    }
-
-    /// Blocks the packets of selected applications. The applications get an error.
-    pub fn set_down(&self) {
-        self.maps.state.up.store(0, Ordering::Release);
     }
 }

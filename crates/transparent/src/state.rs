@@ -15,7 +15,11 @@ use serde::{Deserialize, Serialize};
 use taupe_config::file::Forwarded;
 
 /// Number of the layout of the maps.
-pub(crate) const SCHEMA: u32 = 39;
+pub(crate) const SCHEMA: u32 = 40;
+
+/// PIDs of the packet processes of a tunnel and of its outer device, if they have any, in the PID
+/// namespace of the calling thread.
+pub type PacketProcesses = [Option<u32>; 2];
 
 /// Maximum number of path components that are compared (`PATH_DEPTH`).
 pub(crate) const PATH_DEPTH: usize = 32;
@@ -152,6 +156,10 @@ pub(crate) struct State {
     pub(crate) senders_traced: AtomicU32,
     /// 1 if another program decides on packets by NFQUEUE.
     pub(crate) nfqueue_active: AtomicU32,
+    /// PIDs of the packet processes as the daemon has named them, or 0.
+    pub(crate) named_packet_processes: [AtomicU32; 2],
+    /// PIDs of the packet processes in the initial PID namespace, or 0.
+    pub(crate) packet_processes: [AtomicU32; 2],
 }
 
 impl State {

@@ -46,7 +46,9 @@ Exit status:
   0  The tunnel can be used. With --foreground: it could be, and is down again.
   1  Failed, or the tunnel is up already; standard error says what, why and what
      to do. All changes are undone.
-  2  Wrong usage; nothing was done.";
+  2  Wrong usage; nothing was done.
+  75 With --foreground: the device could not go on. What `taupe up` had done
+     stays, so that no traffic leaves outside the tunnel.";
 
 pub(super) const UP_EXAMPLES: &str = "\
 Examples:

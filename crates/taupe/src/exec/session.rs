@@ -2,7 +2,6 @@
 
 use super::signals::is_termination;
 use crate::console::say;
-use crate::device::InProcess;
 use rustix::event::{PollFd, PollFlags, poll};
 use rustix::io::retry_on_intr;
 use rustix::process::{Pid, Signal, WaitOptions, waitpid};
@@ -11,7 +10,7 @@ use std::os::fd::OwnedFd;
 use std::sync::mpsc::{Receiver, Sender, channel};
 use std::thread;
 use std::time::Duration;
-use taupe_engine::Exit;
+use taupe_engine::{Engine, Exit};
 use taupe_os_linux::signals::{BlockedSignals, ReceivedSignal};
 use taupe_sandbox::{Child, JoinRequest, NOT_SET_UP, Namespaces, Rendezvous};
 
@@ -72,7 +71,7 @@ impl<'a> Session<'a> {
     /// # Errors
     ///
     /// Fails if no thread is left. The tunnel ends then, and the command has no network.
-    pub(super) fn run(mut self, device: InProcess, signals: BlockedSignals) -> io::Result<u8> {
+    pub(super) fn run(mut self, device: Engine, signals: BlockedSignals) -> io::Result<u8> {
         let stop = device.stopper();
         self.tell("device", move |tell| {
             tell(Event::Device(device.run()));
@@ -121,7 +120,7 @@ impl<'a> Session<'a> {
             }
         }
         if has_device {
-            stop();
+            stop.stop();
             self.await_device();
         }
         Ok(self.status.unwrap_or(NOT_SET_UP))

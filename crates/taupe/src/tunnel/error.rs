@@ -124,6 +124,9 @@ pub(super) enum TunnelError {
     Save(#[from] adapter::NotSaved),
     #[error("{0}")]
     Ended(String),
+    /// The changes that `up` has made stay.
+    #[error("{0}")]
+    DeviceFailed(String),
     #[error(transparent)]
     Output(#[from] NotPrinted),
 }

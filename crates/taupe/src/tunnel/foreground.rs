@@ -186,7 +186,7 @@ impl Running<'_> {
     fn ended(&mut self, exit: Exit) -> Result<(), TunnelError> {
         let interface = self.request.interface;
         if let Exit::Failed(reason) = exit {
-            return Err(TunnelError::Ended(format!(
+            return Err(TunnelError::DeviceFailed(format!(
                 "{interface} has ended: its device could not go on: {reason}; what `up` had done \
                  stays, so that no traffic leaves outside the tunnel: `taupe up` begins anew, \
                  `taupe down` undoes it"

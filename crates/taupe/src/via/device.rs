@@ -2,7 +2,7 @@
 
 use super::OuterPlan;
 use super::names::Inside;
-use crate::device::{Device, Place};
+use crate::device::Device;
 use crate::endpoint_names;
 use crate::start_advice::start_advice;
 use std::io;
@@ -64,7 +64,6 @@ pub(crate) struct OuterStart<D> {
 pub(crate) fn start<D: Device>(
     mut plan: OuterPlan,
     offloads: Offloads,
-    place: Place,
 ) -> Result<OuterStart<D>, OuterError> {
     let interface = plan.interface.to_string();
     let failed = |source| OuterError::Namespace {
@@ -102,7 +101,7 @@ pub(crate) fn start<D: Device>(
         state_dir: None,
         notices: None,
     };
-    let device = D::start(options, place, Arc::new(SystemResolver::default()));
+    let device = D::start(options, None, Arc::new(SystemResolver::default()));
     let device = device.map_err(|source| OuterError::Start {
         interface: interface.clone(),
         source,
@@ -138,6 +137,11 @@ impl<D: Device> OuterDevice<D> {
             };
             taupe_client::apply(&interface, request).map_err(|error| error.to_string())
         })
+    }
+
+    /// Returns the PID of the process that carries its packets, if that is not this process.
+    pub(crate) fn packet_process(&self) -> Option<u32> {
+        self.device.packet_process()
     }
 
     /// Starts to look up endpoints that have no address.

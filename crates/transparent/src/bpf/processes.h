@@ -57,6 +57,26 @@ static __always_inline struct upid *upid_at(struct pid *pid, u32 level)
 	return (void *)&pid->numbers[0] + level * size;
 }
 
+/* Returns a process's PID in the PID namespace of the running task, or 0. */
+static __always_inline u32 pid_for_reader(struct task_struct *task)
+{
+	struct task_struct *reader = bpf_get_current_task();
+	struct pid *pid = core_read(task->thread_pid);
+	u32 level = core_read(core_read(reader->thread_pid)->level);
+
+	return level <= core_read(pid->level) ? core_read(upid_at(pid, level)->nr) : 0;
+}
+
+/* Returns true if a process serves the tunnel: its daemon, and those that carry its
+ * packets. */
+static __always_inline bool serves_tunnel(struct task_struct *task, const struct state *state)
+{
+	u32 id = core_read(task->tgid);
+
+	return id == READ_ONCE(state->daemon) || id == READ_ONCE(state->packet_processes[0]) ||
+	       id == READ_ONCE(state->packet_processes[1]);
+}
+
 /* Returns true if any rule is about executables. Otherwise nothing has to be stored. */
 static __always_inline bool keeps_processes(const struct state *state, u32 generation)
 {

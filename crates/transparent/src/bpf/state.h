@@ -109,6 +109,9 @@ enum dns_handling {
 	DNS_ALLOW_BUS = 1 << 2,
 };
 
+/* The tunnel's packet process and that of its outer device. */
+enum { PACKET_PROCESSES = 2 };
+
 /* Mapped into user space, which stores single words atomically. */
 struct state {
 	u32 schema;
@@ -135,6 +138,10 @@ struct state {
 	u32 learning_since;
 	u32 senders_traced;	/* taupe_sending is attached */
 	u32 nfqueue_active;	/* another program decides on packets by NFQUEUE */
+	/* PIDs of the processes that carry the tunnel's packets besides the daemon, or 0: as
+	 * user space names them, and in the initial PID namespace once they are found. */
+	u32 named_packet_processes[PACKET_PROCESSES];
+	u32 packet_processes[PACKET_PROCESSES];
 };
 
 struct {

@@ -6,7 +6,7 @@
 
 /*
  * Returns the bits of the rules about a task: of the rules that name it, or else of the
- * one that it has inherited. The tunnel's own process is exempt, and no rule applies to
+ * one that it has inherited. The tunnel's own processes are exempt, and no rule applies to
  * kernel threads.
  */
 global_func u32 task_bits(u64 of, u32 generation)
@@ -22,7 +22,7 @@ global_func u32 task_bits(u64 of, u32 generation)
 	rules = &state->rules[generation & 1];
 	if (core_read(task->flags) & PF_KTHREAD)
 		return RULE_DISALLOW;
-	if (core_read(task->tgid) == (s32)READ_ONCE(state->daemon))
+	if (serves_tunnel(task, state))
 		return RULE_EXEMPT;
 	bits = rules->all_tasks;
 	if (bits & RULE_ALLOW)

@@ -4,16 +4,6 @@
 #include "records.h"
 #include "verdict.h"
 
-/* Returns a process's PID in the PID namespace of the running task, or 0. */
-static __always_inline u32 pid_for_reader(struct task_struct *task)
-{
-	struct task_struct *reader = bpf_get_current_task();
-	struct pid *pid = core_read(task->thread_pid);
-	u32 level = core_read(core_read(reader->thread_pid)->level);
-
-	return level <= core_read(pid->level) ? core_read(upid_at(pid, level)->nr) : 0;
-}
-
 SEC("iter/task")
 int taupe_verdicts(struct bpf_iter__task *context)
 {

@@ -73,7 +73,7 @@ fn shared_structures() -> Vec<RustStructure> {
         shared!(State as "state", 0, {
             schema, up, netns, daemon, tun, mark, generation, lock, lsm_active, key, rules,
             flow_count, flow_refused_at, forwarded, dns, unlisted_processes, learning_since,
-            senders_traced, nfqueue_active,
+            senders_traced, nfqueue_active, named_packet_processes, packet_processes,
         }),
         shared!(RuleSet as "rule_set", 0, {
             kinds, all_tasks, default_verdict, path_depths, cgroup_depths, children,

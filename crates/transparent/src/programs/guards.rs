@@ -262,6 +262,7 @@ impl Programs {
     /// # Errors
     ///
     /// [`TransparentError::Call`], [`TransparentError::FilterPreceded`]: nothing has changed.
+    /// [`TransparentError::NoPacketProcess`]: the tunnel is down.
     pub fn set_up(&mut self, tun: u32) -> Result<(), TransparentError> {
         let before = self.maps.state.tun.load(Ordering::Relaxed);
         let filters: &[Filter] = match self.mode {
@@ -277,8 +278,7 @@ impl Programs {
             }
         }
         self.maps.state.tun.store(tun, Ordering::Relaxed);
-        self.maps.state.up.store(1, Ordering::Release);
-        Ok(())
+        self.set_served()
     }
 
     /// Returns true if the filters see all packets to and from the TUN.

@@ -65,6 +65,11 @@ impl Application {
         Ok(line.trim().to_owned())
     }
 
+    /// Returns its PID.
+    pub(crate) fn id(&self) -> u32 {
+        self.child.id()
+    }
+
     /// Sends it a line and returns its answer.
     pub(crate) fn ask(&mut self) -> Result<String> {
         let input = self.input.as_mut();

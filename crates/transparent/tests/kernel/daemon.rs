@@ -70,8 +70,14 @@ pub(crate) fn main(words: &[&str]) -> ! {
             has_default_route: true,
         };
         enter(home)?;
-        let programs = set_up_all(uplink, tun, &rules(&[allowed], &[]), &everything_but(&[]))
-            .map_err(unmet)?;
+        let programs = set_up_all(
+            uplink,
+            tun,
+            [None, None],
+            &rules(&[allowed], &[]),
+            &everything_but(&[]),
+        )
+        .map_err(unmet)?;
         println!("ready\n{:?}", programs.missing_features());
         let _ = io::stdin().read(&mut [0; 64]);
         Ok(())
@@ -125,7 +131,7 @@ pub(crate) fn begin_with(
         dns: Vec::new(),
         capacity: flows::CAPACITY,
     });
-    capture::Capture::begin(tunnel, tun, settings, Box::new(translator))
+    capture::Capture::begin(tunnel, tun, [None, None], settings, Box::new(translator))
 }
 
 /// Runs a capture in a process of its own, or prints why it cannot, and stays alive.

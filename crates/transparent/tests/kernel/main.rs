@@ -21,6 +21,7 @@ mod processes;
 mod replacement;
 mod scene;
 mod senders;
+mod serving;
 mod shares;
 mod together;
 mod verdict;
@@ -52,6 +53,7 @@ fn main() {
         dns::tests(),
         namespaces::tests(),
         senders::tests(),
+        serving::tests(),
         link_local::tests(),
         shares::tests(),
         debian_12::tests(),

@@ -63,6 +63,11 @@ pub(crate) struct Oracle {
 }
 
 impl Oracle {
+    /// Returns the PID of the program that tells.
+    pub(crate) fn id(&self) -> Result<u32> {
+        self.id.parse().map_err(unmet)
+    }
+
     pub(crate) fn says(&mut self, expected: &str) -> Result<()> {
         let said = self.application.ask()?;
         ensure!(
@@ -84,7 +89,7 @@ fn rename(from: &str, to: &str) -> Result<()> {
     fs::rename(from, to).map_err(Error::io(from))
 }
 
-fn replace(scene: &mut Scene, rules: &AppRules) -> Result<()> {
+pub(crate) fn replace(scene: &mut Scene, rules: &AppRules) -> Result<()> {
     let home = scene.home.clone();
     let programs = scene.programs()?;
     home.enter(|| {

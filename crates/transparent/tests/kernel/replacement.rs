@@ -76,7 +76,9 @@ fn maps_of_the_other_mode() -> Result<()> {
     home.enter(|| {
         let rules = rules(&["chosen"], &[]);
         let replaced = marks.replace(&rules, &everything_but(&[]));
-        replaced.and_then(|()| marks.attach()).map_err(unmet)
+        replaced
+            .and_then(|()| marks.attach([None, None]))
+            .map_err(unmet)
     })?;
     // No rule routes the mark, so the packets are blocked.
     let said = scene.run(&chosen, &["udp", &at(REMOTE[0], 80)])?;
@@ -205,7 +207,7 @@ fn pins_of_deleted_namespaces() -> Result<()> {
     let mut scene = Scene::with(&["chosen"], &[])?;
     let chosen = install("chosen")?;
     let away = Host::new("away")?;
-    away.enter(|| attached().map(drop).map_err(unmet))?;
+    away.enter(|| attached([None, None]).map(drop).map_err(unmet))?;
     let count = || Pins::all().count();
     let left = scene.programs()?.remove_orphans().map_err(unmet)?;
     ensure!(
@@ -231,7 +233,7 @@ fn programs_are_replaced() -> Result<()> {
     let began = Instant::now();
     while began.elapsed() < Duration::from_secs(2) {
         let programs = scene.home.enter(|| {
-            let mut programs = attached().map_err(unmet)?;
+            let mut programs = attached([None, None]).map_err(unmet)?;
             programs.guard(&uplink).map_err(unmet)?;
             Ok(programs)
         })?;

@@ -26,6 +26,7 @@ use taupe_os_linux::netlink::Address;
 use taupe_os_linux::tun::{Offloads, Tun};
 use taupe_transparent::error::TransparentError;
 use taupe_transparent::programs::{CaptureMode, Programs};
+use taupe_transparent::state::PacketProcesses;
 use taupe_transparent::uplinks::{LinkHeader, Uplink};
 use taupe_uapi::prefix;
 
@@ -134,11 +135,21 @@ impl Scene {
         rules: &AppRules,
         destinations: &[(IpNet, Class)],
     ) -> Result<()> {
+        self.set_up_with([None, None], rules, destinations)
+    }
+
+    /// As [`Self::set_up`], with packet processes.
+    pub(crate) fn set_up_with(
+        &mut self,
+        packet_processes: PacketProcesses,
+        rules: &AppRules,
+        destinations: &[(IpNet, Class)],
+    ) -> Result<()> {
         let uplink = self.uplink("up0")?;
         let tun = self.tun.index().map_err(Error::io("TUN"))?;
-        let programs = self
-            .home
-            .enter(|| set_up_all(uplink, tun, rules, destinations).map_err(unmet))?;
+        let programs = self.home.enter(|| {
+            set_up_all(uplink, tun, packet_processes, rules, destinations).map_err(unmet)
+        })?;
         self.programs = Some(programs);
         Ok(())
     }
@@ -254,12 +265,14 @@ pub(crate) fn nothing(scene: &Scene, capture: Capture) -> Result<()> {
 }
 
 /// Loads and attaches the programs, or takes them over.
-pub(crate) fn attached() -> std::result::Result<Programs, TransparentError> {
+pub(crate) fn attached(
+    packet_processes: PacketProcesses,
+) -> std::result::Result<Programs, TransparentError> {
     let mut programs = Programs::load(TUNNEL, CaptureMode::TrafficControl)?;
     if WITHOUT_TCX.load(Ordering::Relaxed) {
         programs.disable_tcx();
     }
-    programs.attach()?;
+    programs.attach(packet_processes)?;
     Ok(programs)
 }
 
@@ -267,10 +280,11 @@ pub(crate) fn attached() -> std::result::Result<Programs, TransparentError> {
 pub(crate) fn set_up_all(
     uplink: Uplink,
     tun: u32,
+    packet_processes: PacketProcesses,
     rules: &AppRules,
     destinations: &[(IpNet, Class)],
 ) -> std::result::Result<Programs, TransparentError> {
-    let mut programs = attached()?;
+    let mut programs = attached(packet_processes)?;
     programs.replace(rules, destinations)?;
     programs.guard(&uplink)?;
     let addresses: Vec<Address> = HOME_NETWORKS

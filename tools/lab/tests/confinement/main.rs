@@ -23,10 +23,13 @@ use taupe_lab::peers::{Implementation, Keys, Settings, StartOptions, Tunnel};
 use taupe_lab::process::{Process, wait_until};
 use taupe_lab::sandbox::{Suite, SystemTest, figure, step};
 use taupe_lab::{Error, Result, ensure};
-use world::{BEYOND, World};
+use world::{Application, BEYOND, TUNNEL, UPLINK, World, expect};
 
 /// Variable for the reaction to calls that are not on the list.
 const REACTION: &str = "TAUPE_CONFINE";
+
+/// Exit status of `taupe up --foreground` if its device could not go on.
+const DEVICE_FAILED: i32 = 75;
 
 /// The interface of a device.
 const DEVICE: &str = "wgnear";
@@ -38,6 +41,7 @@ const PATIENCE: Duration = Duration::from_secs(20);
 
 fn main() {
     let mut tests = vec![
+        SystemTest::new("transparent_mode", transparent_mode),
         SystemTest::new("adapter_mode", adapter_mode),
         SystemTest::new("device", device),
         SystemTest::new(VIOLATION, violation_ends_both_processes),
@@ -75,22 +79,38 @@ fn device() -> Result<()> {
     Ok(())
 }
 
+/// The same for a tunnel with a selected application, whose traffic no map may let out.
+fn transparent_mode() -> Result<()> {
+    let world = World::new()?;
+    let (mole, bird) = (Application::new("mole")?, Application::new("bird")?);
+    let file = world.file("AllowedApps = mole")?;
+    let mut process = up(&world, &[&file])?;
+    wait_until("the tunnel", PATIENCE, || {
+        ensure!(process.runs()?, "it ended: {}", process.output());
+        Ok(expect(&world, &mole, 0, Some(TUNNEL[0])).is_ok())
+    })?;
+    let before = network(&world.near)?;
+    attack(&process, &file, "/sys/fs/bpf/taupe")?;
+    step("everything is as before");
+    let after = network(&world.near)?;
+    ensure!(before == after, "before: {before}\nafter: {after}");
+    ensure!(process.runs()?, "{}", process.output());
+    expect(&world, &mole, 0, Some(TUNNEL[0]))?;
+    expect(&world, &bird, 0, Some(UPLINK[0]))?;
+    step("killed, the selected application is blocked");
+    kill_packet_process(&process)?;
+    let status = process.wait(PATIENCE)?;
+    ensure!(status.code() == Some(DEVICE_FAILED), "{status}");
+    expect(&world, &mole, 0, None)?;
+    expect(&world, &bird, 0, Some(UPLINK[0]))?;
+    world.down(&file)
+}
+
 /// The same for a full tunnel of `taupe up`.
 fn adapter_mode() -> Result<()> {
     let world = World::new()?;
     let file = world.file("")?;
-    let program = Implementation::Taupe.program()?.display().to_string();
-    let variable = format!("{REACTION}=refuse");
-    let command = [
-        "env",
-        &variable,
-        &program,
-        "up",
-        "--adapter",
-        "--foreground",
-        &file,
-    ];
-    let mut process = world.near.spawn(&command)?;
+    let mut process = up(&world, &["--adapter", &file])?;
     let beyond = BEYOND[0].to_string();
     let route = || world.near.ip(&["route", "get", &beyond]);
     wait_until("the tunnel", PATIENCE, || {
@@ -104,18 +124,30 @@ fn adapter_mode() -> Result<()> {
     ensure!(before == after, "before: {before}\nafter: {after}");
     ensure!(process.runs()?, "{}", process.output());
     step("killed, the tunnel stays closed");
-    let id = i32::try_from(process.packet_process_id()).ok();
-    let id = id.and_then(Pid::from_raw);
-    let id = id.ok_or_else(|| Error::unmet("no packet process"))?;
-    kill_process(id, Signal::KILL).map_err(Error::io("kill"))?;
+    kill_packet_process(&process)?;
     let status = process.wait(PATIENCE)?;
-    ensure!(!status.success(), "{status}");
+    ensure!(status.code() == Some(DEVICE_FAILED), "{status}");
     let closed = world.near.attempt(&["ip", "route", "get", &beyond])?;
     ensure!(closed.status != Some(0), "{}", closed.stdout);
     world.down(&file)?;
     let open = route()?;
     ensure!(!open.text().contains("home"), "{}", open.text());
     Ok(())
+}
+
+/// Starts `taupe up --foreground` without fatal violations.
+fn up(world: &World, arguments: &[&str]) -> Result<Process> {
+    let program = Implementation::Taupe.program()?.display().to_string();
+    let variable = format!("{REACTION}=refuse");
+    let command = ["env", &variable, &program, "up", "--foreground"];
+    world.near.spawn(&[&command, arguments].concat())
+}
+
+fn kill_packet_process(process: &Process) -> Result<()> {
+    let id = i32::try_from(process.packet_process_id()).ok();
+    let id = id.and_then(Pid::from_raw);
+    let id = id.ok_or_else(|| Error::unmet("no packet process"))?;
+    kill_process(id, Signal::KILL).map_err(Error::io("kill"))
 }
 
 /// With fatal violations, a single call ends the process, then its broker, and nothing stays.

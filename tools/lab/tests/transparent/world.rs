@@ -15,6 +15,7 @@ use taupe_lab::peers::{Implementation, Keys, PeerSettings, Settings, Tunnel};
 use taupe_lab::process::{Attempt, Process, is_emulated, wait_until};
 use taupe_lab::sandbox::{scratch, scratch_file};
 use taupe_lab::{Error, Result, ensure};
+use taupe_os_linux::packet_process::broker_of;
 
 /// The first machine's tunnel.
 pub(crate) const INTERFACE: &str = "home";
@@ -345,12 +346,18 @@ impl World {
         })
     }
 
-    /// Returns the id of the process that serves the tunnel.
+    /// Returns the id of the process that carries the tunnel's packets.
     pub(crate) fn device(&self) -> Result<Pid> {
         self.server_of(&self.interface)
     }
 
-    /// Returns the id of the process that serves an interface of this machine.
+    /// Returns the id of the tunnel's daemon, the broker of [`Self::device`].
+    pub(crate) fn daemon(&self) -> Result<Pid> {
+        let device = self.device()?;
+        broker_of(device).ok_or_else(|| Error::unmet(format!("{device:?} has no broker")))
+    }
+
+    /// Returns the id of the process that listens at the configuration socket of an interface.
     pub(crate) fn server_of(&self, interface: &str) -> Result<Pid> {
         let socket = format!("/var/run/wireguard/{interface}.sock");
         let listed = self.near.run(&["ss", "-xlpH", "src", &socket])?.stdout;

@@ -8,7 +8,9 @@ use std::io;
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::mpsc::{Receiver, Sender, channel};
+use taupe_broker::RemoteTranslator;
 use taupe_engine::{Exit, Options, Resolver, StartError, TunSource};
+use taupe_nat::translate::Settings;
 
 pub(crate) struct Fake {
     name: String,
@@ -66,7 +68,7 @@ fn situation() -> String {
 impl taupe_command::Device for Fake {
     fn start(
         options: Options,
-        _: taupe_command::Place,
+        _: Option<Settings>,
         _: Arc<dyn Resolver>,
     ) -> Result<Self, StartError> {
         note("situation", &situation());
@@ -94,7 +96,11 @@ impl taupe_command::Device for Fake {
         })
     }
 
-    fn translation(&self) -> Option<taupe_command::Translation> {
+    fn packet_process(&self) -> Option<u32> {
+        None
+    }
+
+    fn translator(&self) -> Option<RemoteTranslator> {
         None
     }
 

@@ -200,7 +200,7 @@ pub(crate) fn state_of_another_version() -> Result<()> {
     world.up(&home)?;
     world.up(&file)?;
     let bird = Application::new("bird")?;
-    set_layout(office.device()?, 4711)?;
+    set_layout(office.daemon()?, 4711)?;
     let advice = "`taupe down office` removes these programs";
     let (code, output) = status(&world, &[])?;
     ensure!(code == Some(2), "{output}");
