@@ -34,7 +34,7 @@ type Reply = (Answer, Vec<OwnedFd>);
 pub enum Command {
     /// End the device.
     Stop,
-    /// Have the translator send packets without a flow to these addresses of uplinks.
+    /// Set the addresses of the main uplink, to which the translator sends packets that belong to no flow.
     SetMainUplink {
         /// The IPv4 address.
         v4: Option<Ipv4Addr>,
@@ -43,7 +43,7 @@ pub enum Command {
     },
     /// Have the translator remove these flows.
     Forget(ExpiringFlows),
-    /// Write the UDP traffic of the translator to this client.
+    /// Write a report of the translator's UDP flows to this client.
     Report(UnixStream),
 }
 
@@ -105,7 +105,7 @@ impl Broker {
                 }
                 FromBroker::Report => match descriptors.into_iter().next() {
                     Some(client) => execute(Command::Report(client.into())),
-                    None => debug!("no descriptor is left for a client that asks for the traffic"),
+                    None => debug!("no descriptor is left for a client that waits for a report"),
                 },
             }
         }
@@ -117,13 +117,13 @@ impl Broker {
         self.0.link.is_closed()
     }
 
-    /// Reports that the device has started. From now on the broker removes the file of its
-    /// configuration socket.
+    /// Reports that the device has started, with `tun`. From now on the broker keeps the interface, and
+    /// removes the file of the configuration socket.
     ///
     /// # Errors
     /// [`LinkError`]
-    pub fn started(&self) -> Result<(), LinkError> {
-        self.0.link.send(&FromPacketProcess::Started, &[])
+    pub fn started(&self, tun: BorrowedFd<'_>) -> Result<(), LinkError> {
+        self.0.link.send(&FromPacketProcess::Started, &[tun])
     }
 
     /// Reports that the device cannot be started.

@@ -1,6 +1,7 @@
 //! Commands of the broker to a packet process.
 
 use std::os::fd::BorrowedFd;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::thread;
 use std::time::Duration;
@@ -10,8 +11,11 @@ use tracing::{debug, warn};
 use crate::link::{Link, LinkError};
 use crate::message::FromBroker;
 
-/// Time that a packet process has to read a message, and to execute a command. After that it misbehaves.
+/// Time that a packet process has to read a message, and to execute a command.
 pub(crate) const PATIENCE: Duration = Duration::from_secs(10);
+
+/// Interval in which a wait looks whether the broker itself is busy.
+const SLICE: Duration = Duration::from_millis(250);
 
 /// Commands of the broker's threads to the packet process.
 #[derive(Debug)]
@@ -21,14 +25,29 @@ pub(crate) struct Control {
     progressed: Condvar,
     /// Held while a thread waits until flows are removed.
     forgetting: Mutex<()>,
+    /// True after [`Self::stop`].
+    is_stopped: AtomicBool,
 }
 
-/// Parts of the commands that the packet process has executed.
+/// State of the packet process.
 #[derive(Debug, Default)]
-pub(crate) struct Progress {
-    pub(crate) has_ended: bool,
-    /// Number of [`FromPacketProcess::Forgotten`].
-    pub(crate) forgotten: u64,
+struct Progress {
+    has_ended: bool,
+    /// True while a request of it is executed. Its other messages wait meanwhile.
+    is_served: bool,
+    /// Number of [`FromBroker::Forget`].
+    to_forget: u64,
+    /// Number of [`FromPacketProcess::Forgotten`](crate::message::FromPacketProcess::Forgotten).
+    forgotten: u64,
+}
+
+/// The time that is left for a packet process.
+pub(crate) struct Patience(Duration);
+
+impl Patience {
+    pub(crate) fn new() -> Self {
+        Self(PATIENCE)
+    }
 }
 
 impl Control {
@@ -38,10 +57,16 @@ impl Control {
             progress: Mutex::default(),
             progressed: Condvar::new(),
             forgetting: Mutex::default(),
+            is_stopped: AtomicBool::new(false),
         }
     }
 
-    /// Sends a command. A packet process that does not read it misbehaves, and is ended.
+    /// Returns true if the packet process has been told to end the device.
+    pub(crate) fn is_stopped(&self) -> bool {
+        self.is_stopped.load(Ordering::Relaxed)
+    }
+
+    /// Sends a command. A packet process that cannot be sent one is ended.
     pub(crate) fn command(
         &self,
         command: &FromBroker,
@@ -50,54 +75,75 @@ impl Control {
         self.link
             .send(command, descriptors)
             .inspect_err(|error| match error {
-                LinkError::Unexpected(why) => self.give_up(why),
-                _ => debug!(%error, "the packet process has ended already"),
+                LinkError::Closed => debug!("the packet process has ended already"),
+                error => self.give_up(error),
             })
     }
 
     /// Sends a [`FromBroker::Forget`], and waits until it is executed.
-    pub(crate) fn forget(&self, command: &FromBroker) -> Result<(), LinkError> {
+    pub(crate) fn forget(
+        &self,
+        command: &FromBroker,
+        patience: &mut Patience,
+    ) -> Result<(), LinkError> {
         let _one_at_a_time = self
             .forgetting
             .lock()
             .unwrap_or_else(PoisonError::into_inner);
-        let before = self.progress().forgotten;
+        self.note(|progress| progress.to_forget += 1);
         self.command(command, &[])?;
         self.wait(
-            |progress| progress.forgotten > before,
+            |progress| progress.forgotten == progress.to_forget,
+            patience,
             "it does not remove flows",
         )
     }
 
     /// Stops the device. Returns before it has ended.
     pub(crate) fn stop(control: Arc<Self>) {
+        // The answer comes after the command, which makes this visible to the thread that receives it.
+        control.is_stopped.store(true, Ordering::Relaxed);
         if control.command(&FromBroker::Stop, &[]).is_err() {
             return;
         }
         let wait = move || {
-            // Otherwise it has been given up.
-            let _ = control.wait(|_| false, "it does not end the device");
+            // After the time, `wait` has ended the process.
+            let _ = control.wait(
+                |_| false,
+                &mut Patience::new(),
+                "it does not end the device",
+            );
         };
-        // Without the thread, only a packet process that misbehaves goes on.
+        // Without the thread, a packet process that misbehaves may take any time.
         let _ = thread::Builder::new().name("stop".into()).spawn(wait);
     }
 
     /// Waits until `is_done`, or until the packet process has ended. Ends one that takes too long, and
-    /// logs `why`.
+    /// logs `why`. Time in which the broker executes a request does not count.
     fn wait(
         &self,
         is_done: impl Fn(&Progress) -> bool,
+        Patience(left): &mut Patience,
         why: &'static str,
     ) -> Result<(), LinkError> {
         let goes_on = |progress: &mut Progress| !progress.has_ended && !is_done(progress);
-        let progress = self.progress();
-        let waited = self
-            .progressed
-            .wait_timeout_while(progress, PATIENCE, goes_on);
-        let (progress, timeout) = waited.unwrap_or_else(PoisonError::into_inner);
-        if timeout.timed_out() {
-            self.give_up(why);
-            return Err(LinkError::Unexpected(why));
+        let mut progress = self.progress();
+        loop {
+            let waited = self.progressed.wait_timeout_while(progress, SLICE, goes_on);
+            let (after, timeout) = waited.unwrap_or_else(PoisonError::into_inner);
+            progress = after;
+            if !timeout.timed_out() {
+                break;
+            }
+            if !progress.is_served {
+                *left = left.saturating_sub(SLICE);
+            }
+            if left.is_zero() {
+                // Logging may block.
+                drop(progress);
+                self.give_up(&LinkError::Unexpected(why));
+                return Err(LinkError::Unexpected(why));
+            }
         }
         match progress.has_ended {
             true => Err(LinkError::Closed),
@@ -105,15 +151,43 @@ impl Control {
         }
     }
 
-    /// Ends a packet process that misbehaves: it finds its socket closed, or is killed by the
-    /// supervisor, which finds the same.
-    fn give_up(&self, why: &'static str) {
-        warn!(why, "the packet process misbehaves and is ended");
+    /// Ends a packet process by closing the socket. The process exits when it finds the socket closed.
+    /// Otherwise the supervisor, whose end is closed too, kills it.
+    fn give_up(&self, why: &LinkError) {
+        warn!(%why, "ending the packet process");
         self.link.close();
     }
 
+    /// Notes that the packet process has removed flows.
+    ///
+    /// # Errors
+    /// [`LinkError::Unexpected`] if it was not told to.
+    pub(crate) fn note_forgotten(&self) -> Result<(), LinkError> {
+        let mut progress = self.progress();
+        if progress.forgotten == progress.to_forget {
+            return Err(LinkError::Unexpected("it has removed flows unasked"));
+        }
+        progress.forgotten += 1;
+        drop(progress);
+        self.progressed.notify_all();
+        Ok(())
+    }
+
+    /// Executes a request.
+    pub(crate) fn serve<T>(&self, execute: impl FnOnce() -> T) -> T {
+        self.note(|progress| progress.is_served = true);
+        let executed = execute();
+        self.note(|progress| progress.is_served = false);
+        executed
+    }
+
+    /// Notes that the packet process has ended.
+    pub(crate) fn note_end(&self) {
+        self.note(|progress| progress.has_ended = true);
+    }
+
     /// Notes progress, and wakes the threads that wait for it.
-    pub(crate) fn note(&self, progress: impl FnOnce(&mut Progress)) {
+    fn note(&self, progress: impl FnOnce(&mut Progress)) {
         progress(&mut self.progress());
         self.progressed.notify_all();
     }

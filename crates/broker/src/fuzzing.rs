@@ -179,7 +179,6 @@ pub fn broker_seeds() -> Vec<Vec<u8>> {
         (message, count)
     });
     let reports = [
-        FromPacketProcess::Started,
         FromPacketProcess::Failed {
             reason: "no TUN".into(),
         },
@@ -193,6 +192,7 @@ pub fn broker_seeds() -> Vec<Vec<u8>> {
         },
     ];
     let reports = reports.into_iter().map(|report| (report, 0));
+    let reports = reports.chain([(FromPacketProcess::Started, 1)]);
     let mut seeds: Vec<Vec<u8>> = requests
         .chain(reports)
         .map(|(message, count)| {

@@ -23,6 +23,7 @@
 //! |---|---|
 //! | `message.rs` | the messages |
 //! | `link.rs` | the socket between the two processes |
+//! | `log.rs` | the log of the packet process |
 //! | `start.rs` | options of a device as a message |
 //! | `process.rs` | the packet process as its broker sees it |
 //! | `control.rs` | commands to the packet process |
@@ -39,6 +40,7 @@ mod fakes;
 #[cfg(any(test, feature = "testing"))]
 pub mod fuzzing;
 mod link;
+mod log;
 mod message;
 mod process;
 mod server;

@@ -25,7 +25,7 @@ pub(crate) const MAX_FLOWS: usize = 128;
 #[derive(Debug, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(crate) enum FromPacketProcess {
-    /// The device has started.
+    /// The device has started. Its TUN comes along.
     Started,
     /// The device has not started.
     Failed { reason: String },
@@ -76,14 +76,14 @@ pub(crate) enum FromBroker {
     Answer { id: u64, answer: Answer },
     /// End the device.
     Stop,
-    /// Send packets without a flow to these addresses of uplinks.
+    /// Set the addresses of the main uplink, to which the translator sends packets that belong to no flow.
     SetMainUplink {
         v4: Option<Ipv4Addr>,
         v6: Option<Ipv6Addr>,
     },
     /// Remove these flows, at most [`MAX_FLOWS`].
     Forget { flows: ExpiringFlows },
-    /// Write the UDP traffic to the client whose socket comes along.
+    /// Write a report of the UDP flows to the client whose socket comes along.
     Report,
 }
 

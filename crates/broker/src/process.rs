@@ -3,6 +3,7 @@
 use std::ffi::OsStr;
 use std::os::fd::{AsFd as _, OwnedFd};
 use std::os::unix::ffi::OsStrExt as _;
+use std::os::unix::net::UnixStream;
 use std::os::unix::process::CommandExt as _;
 use std::process::{Child, Command};
 use std::sync::{Arc, mpsc};
@@ -15,11 +16,13 @@ use taupe_nat::translate::Settings;
 use taupe_os_linux::descriptor::close_on_exec_except;
 use taupe_os_linux::message_socket;
 use taupe_os_linux::packet_process::{ARGUMENT, PROGRAM};
+use taupe_os_linux::watch::link_state;
 use taupe_runtime::configuration_socket::{SocketFile, remove_dead};
 use tracing::warn;
 
 use crate::control::{Control, PATIENCE};
 use crate::link::{Link, LinkError};
+use crate::log::CopiedLog;
 use crate::server::{Report, Server};
 use crate::start::{Start, borrowed, start_error};
 use crate::translator::RemoteTranslator;
@@ -58,18 +61,24 @@ impl PacketProcess {
             message_socket::pair().map_err(start_error("cannot make a pair of sockets"))?;
         let link = Link::of_broker(ours, PATIENCE);
         let link = Arc::new(link.map_err(start_error("cannot make a pair of sockets"))?);
-        let child = spawn(&interface, theirs)
+        // The systemd units do not permit pipes, as these are of the group `@ipc`.
+        let pair = UnixStream::pair();
+        let (log, output) = pair.map_err(start_error("cannot make a pair of sockets"))?;
+        let log = CopiedLog::begin(log).map_err(start_error("cannot start a thread"))?;
+        let child = spawn(&interface, theirs, &output.into())
             .map_err(start_error("cannot start the process for packets"))?;
         let control = Arc::new(Control::new(Arc::clone(&link)));
         let id = child.id();
         let (started, wait) = mpsc::sync_channel(1);
         let supervisor = Supervisor {
             child,
+            log,
             control: Arc::clone(&control),
             server: Server::new(environment, Arc::clone(&link)),
             started: Some(started),
             socket_of,
             socket: None,
+            tun: None,
         };
         let sent = link.send(&start, &borrowed(&descriptors));
         drop(descriptors);
@@ -87,15 +96,16 @@ impl PacketProcess {
                 });
             }
             (Ok(Err(reason)), _) => reason,
-            // Its exit status is the reason.
-            (Err(_), Ok(()) | Err(LinkError::Closed)) => String::new(),
+            (Err(_), Ok(()) | Err(LinkError::Closed)) => {
+                return Err(match thread.join() {
+                    Ok(Exit::Failed(reason)) => StartError::Ended(reason),
+                    _ => StartError::Ended("the packet process has ended".to_owned()),
+                });
+            }
             (Err(_), Err(error)) => error.to_string(),
         };
-        let exit = thread.join();
-        Err(match exit {
-            Ok(Exit::Failed(reason)) if failed.is_empty() => StartError::Reported(reason),
-            _ => StartError::Reported(failed),
-        })
+        let _ = thread.join();
+        Err(StartError::Reported(failed))
     }
 
     /// Returns the PID of the process.
@@ -129,6 +139,7 @@ impl PacketProcess {
 /// The thread that serves the packet process until that ends.
 struct Supervisor {
     child: Child,
+    log: CopiedLog,
     control: Arc<Control>,
     server: Server,
     /// Gets the result of the start.
@@ -137,12 +148,13 @@ struct Supervisor {
     socket_of: Option<String>,
     /// The file, after the start.
     socket: Option<SocketFile>,
+    /// The TUN, after the start. The packet process cannot delete the interface while this is open.
+    tun: Option<OwnedFd>,
 }
 
 impl Supervisor {
     fn run(mut self) -> Exit {
         let served = self.serve();
-        self.control.note(|progress| progress.has_ended = true);
         let exit = match served {
             Ok(exit) => {
                 self.end(ENDING);
@@ -158,6 +170,9 @@ impl Supervisor {
                 Exit::Failed(error.to_string())
             }
         };
+        // Only now nothing carries packets any more.
+        self.control.note_end();
+        self.log.finish();
         // A process that was killed before it could report has left its file.
         if let Some(interface) = &self.socket_of {
             remove_dead(interface);
@@ -170,14 +185,16 @@ impl Supervisor {
     fn serve(&mut self) -> Result<Exit, LinkError> {
         loop {
             let message = self.control.link.receive_text()?;
-            let Some(report) = self.server.handle(message)? else {
+            let handled = self.control.serve(|| self.server.handle(message));
+            let Some(report) = handled? else {
                 continue;
             };
             match report {
-                Report::Started => {
+                Report::Started(tun) => {
                     let Some(started) = self.started.take() else {
                         return Err(LinkError::Unexpected("it has started twice"));
                     };
+                    self.tun = Some(tun);
                     self.socket = self
                         .socket_of
                         .take()
@@ -190,9 +207,34 @@ impl Supervisor {
                     }
                     return Ok(Exit::Failed(reason));
                 }
-                Report::Forgotten => self.control.note(|progress| progress.forgotten += 1),
-                Report::Ended(exit) => return Ok(exit),
+                Report::Forgotten => self.control.note_forgotten()?,
+                Report::Ended(exit) => {
+                    self.check(&exit)?;
+                    return Ok(exit);
+                }
             }
+        }
+    }
+
+    /// Checks the reason for which the device has ended. After a failure the tunnel stays closed, so a
+    /// packet process must not be able to report another reason that is not true.
+    fn check(&self, exit: &Exit) -> Result<(), LinkError> {
+        let (is_true, lie) = match exit {
+            Exit::InterfaceDeleted => {
+                let link = self.tun.as_ref().map(|tun| link_state(tun.as_fd()));
+                let is_gone = matches!(link, Some(Ok(None)));
+                (is_gone, "it says that its interface was deleted")
+            }
+            Exit::SocketRemoved => {
+                let is_gone = self.socket.as_ref().is_some_and(|it| !it.exists());
+                (is_gone, "it says that its configuration socket was removed")
+            }
+            Exit::Stopped => (self.control.is_stopped(), "it says that it was stopped"),
+            Exit::Failed(_) => return Ok(()),
+        };
+        match is_true {
+            true => Ok(()),
+            false => Err(LinkError::Unexpected(lie)),
         }
     }
 
@@ -217,7 +259,7 @@ impl Supervisor {
 }
 
 /// Runs this program again as a packet process with `socket` as its standard input.
-fn spawn(interface: &str, socket: OwnedFd) -> io::Result<Child> {
+fn spawn(interface: &str, socket: OwnedFd, output: &OwnedFd) -> io::Result<Child> {
     // Descriptors that this process has inherited are not for the packet process. Without `/proc` it
     // gets those that are not close-on-exec.
     let _ = close_on_exec_except(&[]);
@@ -225,10 +267,12 @@ fn spawn(interface: &str, socket: OwnedFd) -> io::Result<Child> {
         let mut command = Command::new(program);
         // The arguments only show in lists of processes what the process is.
         command.arg0(PROGRAM).args([ARGUMENT, interface]);
-        // Nothing is written to it. `/dev/null` may not exist.
-        let output = io::stderr().as_fd().try_clone_to_owned()?;
-        command.current_dir("/").stdout(output);
-        command.stdin(socket.try_clone()?);
+        // Nothing is written to standard output, but `/dev/null` may not exist.
+        let (out, err) = (output.try_clone()?, output.try_clone()?);
+        command.stdin(socket.try_clone()?).stdout(out).stderr(err);
+        // A signal from the terminal is for the broker. Until the packet process blocks it, it is sent
+        // to the broker's group only.
+        command.current_dir("/").process_group(0);
         command.spawn()
     };
     match start(OsStr::new("/proc/self/exe")) {

@@ -1,11 +1,14 @@
 //! The broker's answers to requests. The requests come from a process that an attacker may control.
 
 use std::collections::BTreeSet;
+use std::io;
 use std::os::fd::{BorrowedFd, OwnedFd};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::thread;
 
+use rustix::fs::{FileType, fstat};
+use rustix::io::Errno;
 use taupe_engine::{BindRequest, BoundSockets, Environment, Exit, LoadedFilter, MarkError};
 use taupe_os_linux::message_socket::Message;
 use taupe_os_linux::udp::{BindError, Socket, SocketGroup};
@@ -50,7 +53,8 @@ pub(crate) struct Server {
 /// A message that is no request.
 #[derive(Debug)]
 pub(crate) enum Report {
-    Started,
+    /// With the TUN.
+    Started(OwnedFd),
     Failed(String),
     Forgotten,
     Ended(Exit),
@@ -94,7 +98,14 @@ impl Server {
                 }
                 return Ok(None);
             }
-            FromPacketProcess::Started => Report::Started,
+            FromPacketProcess::Started => match descriptors.into_iter().next() {
+                // While the broker keeps a copy of its end of the socket, it would not notice its end.
+                Some(tun) if is_device(&tun) => Report::Started(tun),
+                None if lacks_descriptors => {
+                    return Err(io::Error::from(Errno::MFILE).into());
+                }
+                _ => return Err(LinkError::Unexpected("it has started without a TUN")),
+            },
             FromPacketProcess::Forgotten => Report::Forgotten,
             FromPacketProcess::Failed { reason } => Report::Failed(printable(&reason)),
             FromPacketProcess::Ended { exit } => Report::Ended(match exit {
@@ -248,6 +259,12 @@ impl Drop for LookUp {
     fn drop(&mut self) {
         self.0.fetch_sub(1, Ordering::Relaxed);
     }
+}
+
+/// Returns true for a device such as a TUN.
+fn is_device(descriptor: &OwnedFd) -> bool {
+    let kind = fstat(descriptor).map(|stat| FileType::from_raw_mode(stat.st_mode));
+    kind == Ok(FileType::CharacterDevice)
 }
 
 /// Returns a reason of the packet process without characters that control a terminal.

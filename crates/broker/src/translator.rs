@@ -8,10 +8,8 @@ use std::sync::Arc;
 
 use taupe_nat::flows::ExpiringFlows;
 use taupe_nat::translate::TranslatorControl;
-use tracing::debug;
 
-use crate::control::Control;
-use crate::link::LinkError;
+use crate::control::{Control, Patience};
 use crate::message::{FromBroker, MAX_FLOWS};
 
 /// The translator of a device in a packet process.
@@ -19,7 +17,7 @@ use crate::message::{FromBroker, MAX_FLOWS};
 pub struct RemoteTranslator(pub(crate) Arc<Control>);
 
 impl RemoteTranslator {
-    /// Has the UDP traffic written to a client.
+    /// Makes the packet process write a report of the UDP flows to a client.
     ///
     /// # Errors
     /// The packet process has ended or misbehaves.
@@ -31,25 +29,17 @@ impl RemoteTranslator {
 
 impl TranslatorControl for RemoteTranslator {
     fn set_main_uplink(&self, v4: Option<Ipv4Addr>, v6: Option<Ipv6Addr>) {
-        log(self.0.command(&FromBroker::SetMainUplink { v4, v6 }, &[]));
+        // On failure the device ends.
+        let _ = self.0.command(&FromBroker::SetMainUplink { v4, v6 }, &[]);
     }
 
-    fn forget(&self, flows: &ExpiringFlows) {
+    fn forget(&self, flows: &ExpiringFlows) -> io::Result<()> {
+        let mut patience = Patience::new();
         for flows in flows.0.chunks(MAX_FLOWS) {
             let flows = ExpiringFlows(flows.to_vec());
-            let forgotten = self.0.forget(&FromBroker::Forget { flows });
-            let has_failed = forgotten.is_err();
-            log(forgotten);
-            if has_failed {
-                return;
-            }
+            let forgotten = self.0.forget(&FromBroker::Forget { flows }, &mut patience);
+            forgotten.map_err(io::Error::other)?;
         }
-    }
-}
-
-fn log(sent: Result<(), LinkError>) {
-    if let Err(error) = sent {
-        // The packet process ends, and with it the tunnel, so nothing is delivered any more.
-        debug!(%error, "the translator gets no command");
+        Ok(())
     }
 }

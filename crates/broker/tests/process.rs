@@ -3,6 +3,7 @@
 
 #![cfg(target_os = "linux")]
 
+use std::fs::File;
 use std::io::{self, Read as _, Write as _};
 use std::net::Ipv4Addr;
 use std::os::fd::{AsFd as _, OwnedFd};
@@ -35,13 +36,16 @@ fn main() -> ExitCode {
         let _ = packet_process(behaviour);
         return ExitCode::SUCCESS;
     }
-    let tests: [(&str, TestBody); 10] = [
+    let tests: [(&str, TestBody); 13] = [
         ("orderly_end", orderly_end),
         ("another_version", another_version),
         ("end_before_the_start", end_before_the_start),
         ("killed_while_it_runs", killed_while_it_runs),
         ("invalid_message", invalid_message),
         ("start_reported_twice", start_reported_twice),
+        ("flows_are_removed_unasked", flows_are_removed_unasked),
+        ("false_reasons", false_reasons),
+        ("its_socket_instead_of_a_tun", its_socket_instead_of_a_tun),
         ("stop_is_ignored", stop_is_ignored),
         ("messages_are_not_read", messages_are_not_read),
         ("commands_for_the_translator", commands_for_the_translator),
@@ -62,9 +66,18 @@ fn packet_process(behaviour: &str) -> Result<(), LinkError> {
     }
     let raw = socket.try_clone()?;
     let (broker, _) = Broker::accept(socket)?;
-    broker.started()?;
+    // A device, but no TUN.
+    let device = File::open("/dev/null")?;
+    broker.started(match behaviour {
+        "socket" => raw.as_fd(),
+        _ => device.as_fd(),
+    })?;
     match behaviour {
-        "twice" => broker.started()?,
+        "twice" => broker.started(device.as_fd())?,
+        "unasked" => message_socket::send(raw.as_fd(), b"\"Forgotten\"", &[])?,
+        "deleted" => broker.ended(Exit::InterfaceDeleted)?,
+        "removed" => broker.ended(Exit::SocketRemoved)?,
+        "stopped" => broker.ended(Exit::Stopped)?,
         "babble" => message_socket::send(raw.as_fd(), b"{\"Reboot\":null}", &[])?,
         "die" => kill_process(getpid(), Signal::KILL).map_err(io::Error::from)?,
         "obey" => {
@@ -77,7 +90,7 @@ fn packet_process(behaviour: &str) -> Result<(), LinkError> {
             });
         }
         "listen" => drop(broker.run(|_| {})),
-        "translate" => drop(broker.run(tell)),
+        "translate" => drop(broker.run(record)),
         // The answers fill the socket.
         "ask" => loop {
             let request = b"{\"Request\":{\"id\":1,\"request\":\"CountDropped\"}}";
@@ -92,7 +105,7 @@ fn packet_process(behaviour: &str) -> Result<(), LinkError> {
 }
 
 /// Writes the commands for a translator to the client of the last one.
-fn tell(command: Command) {
+fn record(command: Command) {
     static COMMANDS: Mutex<String> = Mutex::new(String::new());
     let mut commands = COMMANDS.lock().expect("no panic");
     match command {
@@ -202,6 +215,23 @@ fn start_reported_twice() -> Result<(), Failed> {
     contains(&failed("twice")?, "misbehaves")
 }
 
+fn flows_are_removed_unasked() -> Result<(), Failed> {
+    contains(&failed("unasked")?, "unasked")
+}
+
+/// A packet process cannot make its broker open the tunnel by claiming that somebody else has ended it.
+fn false_reasons() -> Result<(), Failed> {
+    for behaviour in ["deleted", "removed", "stopped"] {
+        contains(&failed(behaviour)?, "misbehaves: it says that")?;
+    }
+    Ok(())
+}
+
+/// Otherwise the broker would not find the socket closed.
+fn its_socket_instead_of_a_tun() -> Result<(), Failed> {
+    contains(&refused("socket")?, "without a TUN")
+}
+
 /// The broker kills a packet process that goes on.
 fn stop_is_ignored() -> Result<(), Failed> {
     let process = start("listen")?;
@@ -245,37 +275,39 @@ fn flows(count: usize) -> ExpiringFlows {
     ExpiringFlows(vec![flow; count])
 }
 
-/// They arrive in their order, and flows in messages that are short enough.
+/// Commands arrive in their order. Flows are split into messages that are short enough.
 fn commands_for_the_translator() -> Result<(), Failed> {
     let process = start_with("translate", Some(settings()))?;
     let translator = translator_of(&process)?;
     translator.set_main_uplink(Some(Ipv4Addr::LOCALHOST), None);
-    translator.forget(&flows(300));
-    translator.forget(&flows(0));
+    translator.forget(&flows(300))?;
+    translator.forget(&flows(0))?;
     let (mut ours, theirs) = UnixStream::pair()?;
     translator.report(&theirs)?;
     drop(theirs);
-    let mut told = String::new();
-    ours.read_to_string(&mut told)?;
+    let mut recorded = String::new();
+    ours.read_to_string(&mut recorded)?;
     let expected = "Some(127.0.0.1) None\nforget 128\nforget 128\nforget 44\n";
-    if told != expected {
-        return Err(told.into());
+    if recorded != expected {
+        return Err(recorded.into());
     }
     process.stopper()();
     let _ = process.run();
     let is_gone = translator.report(&ours).is_err();
-    // It does not wait for an answer.
-    translator.forget(&flows(1));
-    match is_gone {
+    // This returns although no answer will come.
+    let is_kept = translator.forget(&flows(1)).is_err();
+    match is_gone && is_kept {
         true => Ok(()),
-        false => Err("a report of a process that has ended".into()),
+        false => Err("a process that has ended executes a command".into()),
     }
 }
 
 /// The broker ends the packet process, and the watchdog goes on.
 fn flows_are_not_removed() -> Result<(), Failed> {
     let process = start_with("stay", Some(settings()))?;
-    translator_of(&process)?.forget(&flows(1));
+    let forgotten = translator_of(&process)?.forget(&flows(1));
+    let why = forgotten.err().ok_or("it claims that flows are removed")?;
+    contains(&why.to_string(), "does not remove flows")?;
     match process.run() {
         Exit::Failed(reason) => contains(&reason, "its packet process has ended"),
         exit => Err(format!("{exit:?}").into()),

@@ -1,7 +1,7 @@
 //! Devices in user space: the exchange on a connection.
 
 use std::io::{self, Read as _, Write as _};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use taupe_uapi::{AnswerError, Device, GetAnswer, SetAnswer, SetRequest, write_set};
 use zeroize::Zeroizing;
@@ -14,6 +14,15 @@ use crate::system::{ANSWER_TIMEOUT, is_timeout, set_timeout};
 /// Additional time for each block of a request: the device computes a shared secret for every
 /// peer.
 const TIMEOUT_PER_BLOCK: Duration = Duration::from_secs(1);
+
+/// Bytes of an answer, at most: a few hundred for each of the largest number of peers.
+const MAX_ANSWER: u64 = 1 << 30;
+
+/// Time that an answer may take from its first byte, besides that for its bytes.
+const PATIENCE: Duration = Duration::from_secs(30);
+
+/// Bytes per second of the slowest answer.
+const SLOWEST: u64 = 1 << 20;
 
 /// Bytes read or written at a time.
 const BLOCK: usize = 64 << 10;
@@ -70,12 +79,15 @@ pub(crate) fn apply(stream: Stream, request: &SetRequest) -> Result<(), Error> {
     Ok(answer.finish()?)
 }
 
-/// Reads an answer up to its end or the end of the connection.
+/// Reads an answer up to its end or the end of the connection. A device that sends byte after byte must
+/// not keep its client for ever.
 fn receive(
     stream: &mut Stream,
     mut take: impl FnMut(&[u8]) -> Result<bool, AnswerError>,
 ) -> Result<(), Error> {
     let mut block = Zeroizing::new(vec![0; BLOCK]);
+    let mut began = None;
+    let mut total = 0;
     loop {
         let length = match stream.read(&mut block) {
             Err(error) if error.kind() == io::ErrorKind::Interrupted => continue,
@@ -84,6 +96,12 @@ fn receive(
         let bytes = block.get(..length).unwrap_or_default();
         if bytes.is_empty() || take(bytes)? {
             return Ok(());
+        }
+        total += bytes.len() as u64;
+        let began = *began.get_or_insert_with(Instant::now);
+        if total > MAX_ANSWER || began.elapsed() > PATIENCE + Duration::from_secs(total / SLOWEST) {
+            let why = "the device's answer does not end";
+            return Err(io::Error::new(io::ErrorKind::TimedOut, why).into());
         }
     }
 }

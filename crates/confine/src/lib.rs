@@ -22,6 +22,7 @@
 //! | `available.rs` | layers of the running kernel, for `taupe doctor` |
 //! | `rights.rs`, `thread.rs` | rights that stay, and the first step |
 //! | `capabilities.rs`, `paths.rs` | its layers |
+//! | `root.rs` | an empty root directory, where the process may have one |
 //! | `resolver.rs` | files that the C library reads to look names up |
 //! | `calls.rs`, `filter.rs` | lists of calls as data; the second step |
 //! | `lists.rs`, `lists/` | the list of each process |
@@ -35,6 +36,7 @@ pub mod lists;
 mod paths;
 mod resolver;
 mod rights;
+mod root;
 mod thread;
 
 pub use available::available;
@@ -43,4 +45,5 @@ pub use filter::{OnViolation, restrict_calls};
 pub use layer::{Layer, LayerState, LayerStatus};
 pub use resolver::resolver_paths;
 pub use rights::Rights;
+pub use root::enter_empty_root;
 pub use thread::restrict_thread;

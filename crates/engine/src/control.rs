@@ -121,6 +121,7 @@ impl Control {
             socket,
             queues,
             link,
+            link_state,
             routes,
             network,
         } = opened;
@@ -175,7 +176,7 @@ impl Control {
             shared: Arc::clone(&shared),
         };
         // The interface may be up already, and the MTU must be known before the first packet.
-        control.check_link();
+        control.apply_link(link_state);
         control.lanes.start_outbound()?;
         let answer = Arc::clone(&shared);
         let listener = Arc::clone(&control.listener);

@@ -21,6 +21,9 @@ pub enum StartError {
     /// The process that was to run the device reports this.
     #[error("{0}")]
     Reported(String),
+    /// The process that was to run the device has ended without a report.
+    #[error("{0}")]
+    Ended(String),
     /// A system call failed.
     #[error("{what}: {source}")]
     System {

@@ -1,12 +1,14 @@
 //! Everything that a device opens before it starts. Later it opens only what its
 //! [`Environment`](crate::Environment) opens for it.
 
+use std::io;
+use std::os::fd::{AsFd as _, OwnedFd};
 use std::os::unix::net::UnixListener;
 use std::sync::Arc;
 
 use taupe_os_linux::netlink::NetworkReader;
 use taupe_os_linux::tun::{self, Queues, Tun};
-use taupe_os_linux::watch::{LinkWatch, RouteWatch};
+use taupe_os_linux::watch::{LinkState, LinkWatch, RouteWatch};
 use taupe_packet::tap::Tap;
 use taupe_protocol::{Lanes, Notice};
 use taupe_runtime::configuration_socket::Listener;
@@ -33,6 +35,8 @@ pub struct OpenedDevice {
     pub(crate) socket: Option<WatchedSocket>,
     pub(crate) queues: Queues,
     pub(crate) link: LinkWatch,
+    /// The state of the interface. Notifications follow about its changes.
+    pub(crate) link_state: io::Result<Option<LinkState>>,
     pub(crate) routes: RouteWatch,
     pub(crate) network: NetworkReader,
 }
@@ -64,7 +68,8 @@ impl OpenedDevice {
             UapiSource::Bind => Listener::bind(&interface)?,
             UapiSource::Fd(fd) => Listener::from_fd(fd)?,
         };
-        let (queues, link) = open_tun(&interface, tun, offloads)?;
+        let (queues, mut link) = open_tun(&interface, tun, offloads)?;
+        let link_state = link.drain(&queues.first);
         let routes = underlay.within(RouteWatch::open).flatten();
         let network = underlay.within(|| NetworkReader::open().map_err(|error| error.source));
         let Listener { socket, file } = listener;
@@ -81,11 +86,20 @@ impl OpenedDevice {
                 .map_err(system_error("cannot watch the configuration socket"))?,
             queues,
             link,
+            link_state,
             routes: routes.map_err(system_error("cannot watch routes"))?,
             network: network
                 .flatten()
                 .map_err(system_error("cannot read routes"))?,
         })
+    }
+
+    /// Returns another descriptor of the TUN. The interface exists at least as long.
+    ///
+    /// # Errors
+    /// The system's, if there are too many descriptors.
+    pub fn clone_tun(&self) -> io::Result<OwnedFd> {
+        self.queues.first.as_fd().try_clone_to_owned()
     }
 
     /// Prepares a device whose process will not be able to remove anything: the kernel deletes the

@@ -312,6 +312,9 @@ pub fn look(
             flows.push(flow(remote, None)?);
         }
         for one in counted {
+            if flows.len() > MAX_FLOWS {
+                break;
+            }
             flows.push(flow(Some(one.remote), Some(one.bytes))?);
         }
     }

@@ -1,5 +1,6 @@
-//! UDP byte counts and silent name servers of a tunnel. Only the tunnel's process knows them, and
-//! writes them to every client of a Unix socket beside its journal. It reads nothing from clients.
+//! UDP byte counts and silent name servers of a tunnel. Only its packet process knows them. The broker
+//! listens at a Unix socket beside the tunnel's journal, and passes each client to the packet process,
+//! which writes them. Neither reads anything from clients.
 
 use std::fs::{self, DirBuilder, Permissions};
 use std::io::{self, Read as _, Write as _};
@@ -8,13 +9,20 @@ use std::os::unix::fs::{DirBuilderExt as _, PermissionsExt as _};
 use std::os::unix::net::{UnixListener, UnixStream};
 use std::path::{Path, PathBuf};
 use std::thread;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 use taupe_adapter::journal::DIRECTORY;
+use taupe_nat::flows::CAPACITY;
 use taupe_nat::translate::{SilentServers, Translator};
 use taupe_runtime::clock::boot;
 
 /// Timeout of either end.
 const TIMEOUT: Duration = Duration::from_secs(2);
+
+/// Families of name servers.
+const MAX_SILENT: usize = 2;
+
+/// Time that an answer may take.
+const LONGEST: Duration = Duration::from_secs(10);
 
 /// Maximum length of an answer in bytes, enough for a full flow table.
 const MAX_ANSWER: u64 = 16 << 20;
@@ -121,14 +129,30 @@ pub(crate) fn query(interface: &str) -> TrafficReport {
     let read = || -> io::Result<String> {
         let stream = taupe_client::connect_to(&socket_path(interface))?;
         stream.set_read_timeout(Some(TIMEOUT))?;
-        let mut text = String::new();
-        stream.take(MAX_ANSWER).read_to_string(&mut text)?;
-        Ok(text)
+        let mut stream = stream.take(MAX_ANSWER);
+        let (mut text, began) = (Vec::new(), Instant::now());
+        let mut block = vec![0; 64 << 10];
+        // A process that sends byte after byte must not keep its client for ever.
+        while began.elapsed() < LONGEST {
+            match stream.read(&mut block)? {
+                0 => break,
+                length => text.extend_from_slice(block.get(..length).unwrap_or_default()),
+            }
+        }
+        String::from_utf8(text).map_err(io::Error::other)
     };
     let text = read().unwrap_or_default();
     TrafficReport {
-        traffic: text.lines().filter_map(parse_traffic).collect(),
-        silent: text.lines().filter_map(parse_silence).collect(),
+        traffic: text
+            .lines()
+            .filter_map(parse_traffic)
+            .take(CAPACITY)
+            .collect(),
+        silent: text
+            .lines()
+            .filter_map(parse_silence)
+            .take(MAX_SILENT)
+            .collect(),
     }
 }
 

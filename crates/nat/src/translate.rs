@@ -34,7 +34,7 @@ mod servers;
 mod view;
 
 use std::{
-    fmt,
+    fmt, io,
     net::{IpAddr, Ipv4Addr, Ipv6Addr},
     sync::{
         Arc, Mutex, MutexGuard, PoisonError,
@@ -171,7 +171,10 @@ pub trait TranslatorControl: fmt::Debug + Send {
 
     /// Removes flows that the kernel's table is about to remove. When this returns, the translator
     /// delivers no more packets to them.
-    fn forget(&self, flows: &ExpiringFlows);
+    ///
+    /// # Errors
+    /// The process of the translator ends or does not answer: it may still deliver packets to them.
+    fn forget(&self, flows: &ExpiringFlows) -> io::Result<()>;
 }
 
 /// The translator of a tunnel, from which the two halves are made.
@@ -280,8 +283,9 @@ impl TranslatorControl for Translator {
         self.set_main_uplink(v4, v6);
     }
 
-    fn forget(&self, flows: &ExpiringFlows) {
+    fn forget(&self, flows: &ExpiringFlows) -> io::Result<()> {
         self.forget(flows);
+        Ok(())
     }
 }
 

@@ -65,6 +65,17 @@ pub fn check_room(count: usize) -> io::Result<()> {
     others.collect::<io::Result<Vec<_>>>().map(drop)
 }
 
+/// Makes the kernel's table of this process's descriptors large enough for most devices. In a process
+/// with several threads, growing the table waits for all processors (RCU), 10 ms and more. A process that
+/// may not have so many descriptors keeps its table.
+pub fn grow_table() {
+    /// Descriptors of a daemon, generously.
+    const COUNT: RawFd = 200;
+    let grown = eventfd(0, EventfdFlags::CLOEXEC)
+        .and_then(|descriptor| fcntl_dupfd_cloexec(descriptor, COUNT));
+    drop(grown);
+}
+
 fn borrow<'a>(number: RawFd) -> io::Result<BorrowedFd<'a>> {
     if number < 0 {
         return Err(rustix::io::Errno::BADF.into());

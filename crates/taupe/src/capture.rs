@@ -70,7 +70,7 @@ pub(crate) enum CaptureError {
 
 /// Settings of a file for selected applications.
 pub(crate) struct Selection {
-    /// The part for the device's process.
+    /// The part for the daemon.
     pub(crate) plan: CapturePlan,
     /// Name servers of the file. They are not used with a mark.
     pub(crate) servers: Vec<IpAddr>,
@@ -80,7 +80,7 @@ pub(crate) struct Selection {
     pub(crate) for_all: bool,
 }
 
-/// Plan of a capture in the device's process.
+/// Plan of a capture, for the daemon.
 #[derive(Serialize, Deserialize)]
 pub(crate) struct CapturePlan {
     pub(crate) choice: CaptureSettings,
@@ -199,7 +199,7 @@ impl CapturePlan {
         }
     }
 
-    /// Prepares the capture for a device in this process.
+    /// Prepares the capture for a device that this process is about to start.
     pub(crate) fn prepare(mut self) -> PreparedCapture {
         // PreUp commands, which ran after the plan was made, may have changed what links lead to,
         // for example by mounting a file system.

@@ -7,8 +7,8 @@ use std::os::unix::ffi::OsStrExt as _;
 use std::path::{Path, PathBuf};
 use taupe_config::file::{Endpoint, File};
 use taupe_confine::{
-    CallList, LayerState, LayerStatus, OnViolation, Rights, lists, resolver_paths, restrict_calls,
-    restrict_thread,
+    CallList, LayerState, LayerStatus, OnViolation, Rights, enter_empty_root, lists,
+    resolver_paths, restrict_calls, restrict_thread,
 };
 use taupe_inspect::is_root;
 use taupe_os_linux::udp::read_kernel_version;
@@ -69,6 +69,11 @@ impl Confinement {
     /// nothing.
     pub(crate) fn of_packets() -> Self {
         read_kernel_version();
+        // The list of calls refuses paths without it. The systemd unit does not permit it.
+        match enter_empty_root() {
+            Ok(()) => tracing::debug!("the packet process has an empty root directory"),
+            Err(error) => tracing::debug!(%error, "the packet process keeps the root directory"),
+        }
         Self {
             layers: restrict_thread(&Rights::none()).into(),
             list: &lists::PACKETS,

@@ -1,4 +1,4 @@
-//! The daemon of a device: the process that keeps the rights.
+//! The daemon of a device: the broker, which keeps the rights and starts the packet process.
 
 use crate::background::{BackgroundError, Starter, StarterGone};
 use crate::capture::{CaptureError, CapturePlan, PreparedCapture, RunningCapture};
@@ -21,8 +21,9 @@ use taupe_engine::{
 };
 use taupe_inspect::status::with_advice;
 use taupe_nat::translate::Settings;
-use taupe_os_linux::descriptor::{check_room, inherited};
+use taupe_os_linux::descriptor::{check_room, grow_table, inherited};
 use taupe_os_linux::signals::Termination;
+use taupe_transparent::error::TransparentError;
 
 /// Reason why a device could not be started or run to its end.
 #[derive(Debug, thiserror::Error)]
@@ -61,8 +62,25 @@ pub(crate) enum DaemonError {
     Reported,
 }
 
+impl DaemonError {
+    /// Returns true if the reason is that a process of the device has ended: it was killed, or has a
+    /// defect.
+    pub(crate) fn is_death(&self) -> bool {
+        match self {
+            Self::Start(error) | Self::Outer(OuterError::Start { source: error, .. }) => {
+                matches!(error, StartError::Ended(_))
+            }
+            Self::Capture(CaptureError::Fault(fault)) => {
+                matches!(fault, TransparentError::NoPacketProcess(_))
+            }
+            _ => false,
+        }
+    }
+}
+
 /// Runs a device in the foreground.
 pub(crate) fn run<D: Device>(plan: DevicePlan, logging: &Logging) -> Result<(), DaemonError> {
+    grow_table();
     logging.begin();
     start::<D>(plan)?.finish()
 }
@@ -70,6 +88,7 @@ pub(crate) fn run<D: Device>(plan: DevicePlan, logging: &Logging) -> Result<(), 
 /// Runs a device in the background, for a process that sends the plan and waits for the report. If
 /// that process is gone, nobody knows of the device, so it stops.
 pub(crate) fn run_for<D: Device>(mut starter: Starter) -> Result<(), DaemonError> {
+    grow_table();
     // The plan may contain keys.
     disable_core_files();
     let started = starter.plan().map_err(DaemonError::from).and_then(|plan| {

@@ -60,24 +60,25 @@ fn run() -> Result<(), PacketProcessError> {
     if let Some(translator) = &translator {
         options.tap = Some(Arc::new(translator.clone()));
     }
-    let engine = match start(&broker, OpenedDevice::open(options), translator) {
-        Ok(engine) => engine,
+    let opened = OpenedDevice::open(options);
+    let (engine, tun) = match opened.and_then(|it| start(&broker, it, translator)) {
+        Ok(started) => started,
         Err(error) => {
             let advice = start_advice(&error);
             return Ok(broker.failed(format!("{error}{advice}"))?);
         }
     };
-    broker.started()?;
+    broker.started(tun.as_fd())?;
+    drop(tun);
     Ok(broker.ended(engine.run())?)
 }
 
-/// Starts an opened device in this process, which gives up its rights.
+/// Starts an opened device in this process, which gives up its rights. Returns its TUN too.
 fn start(
     broker: &Broker,
-    opened: Result<OpenedDevice, StartError>,
+    mut opened: OpenedDevice,
     translator: Option<Translator>,
-) -> Result<Engine, StartError> {
-    let mut opened = opened?;
+) -> Result<(Engine, OwnedFd), StartError> {
     check_room(LATER_DESCRIPTORS).map_err(|source| StartError::System {
         what: "cannot open the files that it needs later",
         source,
@@ -92,6 +93,10 @@ fn start(
     // ends this process.
     let _ = set_parent_process_death_signal(Some(Signal::KILL));
     opened.leave_removal();
+    let tun = opened.clone_tun().map_err(|source| StartError::System {
+        what: "cannot copy the TUN's descriptor",
+        source,
+    })?;
     let stopper = Arc::new(OnceLock::<Stopper>::new());
     let commands = Commands {
         stopper: Arc::clone(&stopper),
@@ -110,17 +115,17 @@ fn start(
     let engine = Engine::start_opened(opened, broker.environment())?;
     let _ = stopper.set(engine.stopper());
     confinement.finish();
-    Ok(engine)
+    Ok((engine, tun))
 }
 
-/// Clients that may wait for a report of the traffic. Others get none.
+/// Clients that may wait for a report of the UDP flows. Others get none.
 const WAITING_CLIENTS: usize = 8;
 
-/// The parts of a device that execute the broker's commands.
+/// Executes the broker's commands.
 struct Commands {
     stopper: Arc<OnceLock<Stopper>>,
     translator: Option<Translator>,
-    /// Gets clients for which a report is written.
+    /// Queue of clients that wait for a report.
     reports: Option<SyncSender<UnixStream>>,
 }
 

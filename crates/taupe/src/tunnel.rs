@@ -37,8 +37,8 @@ use taupe_inspect::tunnel::file_argument;
 use taupe_transparent::capture::{Replaced, is_in_effect, replace};
 use transparent::{is_transparent, release_applications};
 
-/// Exit status of `taupe up --foreground` if its device could not go on: `EX_TEMPFAIL` of sysexits.h. The
-/// units of systemd start the tunnel again then.
+/// Exit status of `taupe up --foreground` if its device failed: `EX_TEMPFAIL` of sysexits.h. The units of
+/// systemd then start the tunnel again.
 const DEVICE_FAILED: u8 = 75;
 
 pub(crate) fn main<D: Device>(order: &TunnelOrder, arguments: &[OsString]) -> ExitCode {
@@ -122,7 +122,7 @@ fn bring_up<D: Device>(
         log: &up.device.logging.background,
     };
     let brought_up = adapter::up(&tunnel.request(), &mut devices, &mut console);
-    tunnel.finish(&brought_up);
+    tunnel.finish(&brought_up, false);
     Ok(brought_up?)
 }
 

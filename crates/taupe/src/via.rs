@@ -1,6 +1,6 @@
 //! A tunnel that goes through another one: `taupe up INNER --via OUTER`.
 //!
-//! Both devices run in one process. A private network namespace contains the outer device's TUN
+//! Each device runs in a packet process of this process. A private network namespace contains the outer device's TUN
 //! interface and the inner device's UDP sockets. The outer device's UDP sockets are in the
 //! machine's network namespace.
 

@@ -156,6 +156,10 @@ pub fn close(interface: &str, settings: &CaptureSettings) -> Result<bool, Transp
     }
     or_clean_up(interface, || {
         let mut programs = Programs::load(interface, CaptureMode::TrafficControl)?;
+        if programs.daemon().is_some() {
+            // It has begun meanwhile.
+            return Ok(false);
+        }
         attach(&mut programs, [None, None], settings)?;
         let watch = UplinkWatch::open(NO_INTERFACE);
         let survey = watch.and_then(|mut watch| watch.survey().map_err(io::Error::other));
@@ -165,9 +169,9 @@ pub fn close(interface: &str, settings: &CaptureSettings) -> Result<bool, Transp
                 warn!(link = uplink.name, %error, "selected applications cannot use this link");
             }
         }
-        programs.set_addresses(&survey.addresses, &survey.on_loopback)
-    })?;
-    Ok(true)
+        programs.set_addresses(&survey.addresses, &survey.on_loopback)?;
+        Ok(true)
+    })
 }
 
 /// Returns true if a process serves the tunnel, or is about to.

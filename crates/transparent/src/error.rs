@@ -136,8 +136,11 @@ pub enum TransparentError {
         /// The system's error.
         source: io::Error,
     },
-    /// A packet process has ended, or is in another PID namespace.
-    #[error("the process {0}, which carries the tunnel's packets, has ended")]
+    /// The daemon is not known any more: another process has taken its place and has ended.
+    #[error("another process has taken over the tunnel's eBPF programs, and has ended")]
+    NoDaemon,
+    /// A packet process has ended, or is no child of its broker.
+    #[error("the process {0} does not carry packets: it has ended, or is no child of this process")]
     NoPacketProcess(u32),
     /// A system call failed.
     #[error("{what}: {source}")]

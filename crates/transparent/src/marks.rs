@@ -40,7 +40,8 @@ impl Marking {
         settings: &CaptureSettings,
     ) -> Result<Self, TransparentError> {
         or_clean_up(interface, || {
-            let mut programs = attach(interface, packet_processes, mark, settings)?;
+            let programs = Programs::load(interface, CaptureMode::Fwmark)?;
+            let mut programs = attach(programs, packet_processes, mark, settings)?;
             programs.set_up(tun)?;
             Ok(Self { programs })
         })
@@ -62,18 +63,22 @@ pub fn close(
         return Ok(false);
     }
     or_clean_up(interface, || {
-        attach(interface, [None, None], mark, settings)
-    })?;
-    Ok(true)
+        let programs = Programs::load(interface, CaptureMode::Fwmark)?;
+        if programs.daemon().is_some() {
+            // It has begun meanwhile.
+            return Ok(false);
+        }
+        attach(programs, [None, None], mark, settings)?;
+        Ok(true)
+    })
 }
 
 fn attach(
-    interface: &str,
+    mut programs: Programs,
     packet_processes: PacketProcesses,
     mark: u32,
     settings: &CaptureSettings,
 ) -> Result<Programs, TransparentError> {
-    let mut programs = Programs::load(interface, CaptureMode::Fwmark)?;
     programs.set_mark(mark);
     programs.set_lock(settings.lock)?;
     // Attach before writing rules: then no process that starts a program meanwhile is missed.
@@ -84,7 +89,7 @@ fn attach(
 
 impl Drop for Marking {
     fn drop(&mut self) {
-        self.programs.set_down();
+        self.programs.end_service();
     }
 }
 

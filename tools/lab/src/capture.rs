@@ -62,7 +62,7 @@ impl Capture {
             command.push(filter);
         }
         let mut tcpdump = host.spawn(&command)?;
-        wait_until("beginning of the capture", Duration::from_secs(10), || {
+        wait_until("beginning of the capture", Duration::from_secs(60), || {
             if !tcpdump.runs()? {
                 return Err(Error::unmet(format!("tcpdump: {}", tcpdump.output())));
             }

@@ -381,7 +381,7 @@ impl Configured<'_> {
     /// Sends one ping from the initiator over each inner protocol.
     fn ping(&self) -> Result<()> {
         for address in self.responder_inner {
-            self.ping_within("8", address)?;
+            self.ping_within("30", address)?;
         }
         Ok(())
     }
@@ -391,9 +391,9 @@ impl Configured<'_> {
     /// interface is up.
     fn first_ping(&self) -> Result<()> {
         let [v4, v6] = self.responder_inner;
-        self.ping_within("8", v4)?;
+        self.ping_within("30", v4)?;
         self.ping_within("3", v6)
-            .or_else(|_| self.ping_within("8", v6))
+            .or_else(|_| self.ping_within("30", v6))
     }
 
     fn ping_within(&self, seconds: &str, address: &str) -> Result<()> {

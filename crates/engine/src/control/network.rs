@@ -1,5 +1,6 @@
 //! Changes of the tunnel's interface and of the routes of its network.
 
+use std::io;
 use std::net::IpAddr;
 use std::sync::atomic::Ordering;
 
@@ -30,8 +31,13 @@ impl Control {
 
     /// Applies changes of the interface: up, down, MTU, deletion.
     pub(super) fn check_link(&mut self) {
-        let LinkState { up, mtu } = match self.system.link_state(&self.own_lane.tun, &mut self.link)
-        {
+        let state = self.system.link_state(&self.own_lane.tun, &mut self.link);
+        self.apply_link(state);
+    }
+
+    /// Applies a state of the interface.
+    pub(super) fn apply_link(&mut self, state: io::Result<Option<LinkState>>) {
+        let LinkState { up, mtu } = match state {
             Ok(Some(state)) => state,
             Ok(None) => return self.shared.send(Command::TunDeleted),
             Err(error) => {

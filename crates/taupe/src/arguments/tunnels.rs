@@ -17,8 +17,8 @@ without the features that transparent mode needs (before Linux 5.19), Taupe mark
 selected applications when they are created, and routes marked packets into the adapter. If an \
 endpoint's name has no address yet, these applications are blocked, and Taupe looks the name up \
 again until it has one.\n\n\
-With --via, the tunnel's datagrams to its peers travel through a second tunnel in the same \
-process. Of the second file Taupe uses the keys, Endpoint, AllowedIPs, Address, MTU, ListenPort, \
+With --via, the tunnel's datagrams to its peers travel through a second tunnel that Taupe \
+starts too. Of the second file Taupe uses the keys, Endpoint, AllowedIPs, Address, MTU, ListenPort, \
 FwMark and DNS; all other keys have no effect. The second tunnel has no interface, address or \
 route on this machine; `taupe show` prints its state. Every Endpoint of the first file has to be \
 in AllowedIPs of the second. If an endpoint name of the first file is not in /etc/hosts, Taupe \
@@ -30,7 +30,7 @@ effect after `down` and `up`.\n\n\
 With --foreground, SIGTERM and SIGINT take the tunnel down, and the exit status is 0. SIGHUP has \
 the effect of `taupe reload`. If another program deletes the interface, Taupe undoes the other \
 changes and exits with 1. If a service manager sets NOTIFY_SOCKET (systemd's Type=notify), Taupe \
-notifies it when the tunnel can be used. Without --foreground, one process stays in the \
+notifies it when the tunnel can be used. Without --foreground, the tunnel's processes run in the \
 background.\n\n\
 If neither systemd-resolved nor resolvconf manages /etc/resolv.conf, Taupe replaces this file \
 according to DNS, and keeps the original in /etc/resolv.conf.before-taupe until the tunnel goes \
@@ -47,8 +47,9 @@ Exit status:
   1  Failed, or the tunnel is up already; standard error says what, why and what
      to do. All changes are undone.
   2  Wrong usage; nothing was done.
-  75 With --foreground: the device could not go on. What `taupe up` had done
-     stays, so that no traffic leaves outside the tunnel.";
+  75 With --foreground: the device failed. Traffic of a full tunnel, and of
+     selected applications unless KillSwitch = off, stays blocked until `taupe
+     down` or `taupe up`.";
 
 pub(super) const UP_EXAMPLES: &str = "\
 Examples:

@@ -18,6 +18,7 @@ use std::time::{Duration, Instant};
 use taupe_adapter::{self as adapter, Devices, Down, DownError, Report as _, Request, UpError};
 use taupe_engine::Exit;
 use taupe_inspect::conf::Conf;
+use taupe_os_linux::descriptor::grow_table;
 use taupe_transparent::error::TransparentError;
 
 /// Time that a device has to end after its interface was deleted.
@@ -36,6 +37,8 @@ pub(super) fn run<D: Device>(
     how: &Up,
     verbose: bool,
 ) -> Result<(), TunnelError> {
+    // Before the first thread.
+    grow_table();
     how.device.logging.begin();
     let request = &tunnel.request();
     let (sender, events) = channel();
@@ -50,10 +53,12 @@ pub(super) fn run<D: Device>(
         device: Some(device),
         events: sender,
         stopper: None,
+        is_dead: false,
         kind: PhantomData,
     };
     let up = adapter::up(request, &mut devices, &mut console);
     console.print_routes();
+    let mut is_dead = devices.is_dead;
     let mut running = Running {
         conf,
         request,
@@ -64,9 +69,9 @@ pub(super) fn run<D: Device>(
     };
     if up.is_err() {
         // The device removes its socket before it ends.
-        running.await_end();
+        is_dead |= running.await_end();
     }
-    tunnel.finish(&up);
+    tunnel.finish(&up, is_dead);
     match up {
         Ok(()) => running.stay(),
         Err(error) => {
@@ -75,7 +80,11 @@ pub(super) fn run<D: Device>(
                 say(&format_args!("taupe: {error}"));
                 return Ok(());
             }
-            Err(error.into())
+            let error = TunnelError::from(error);
+            Err(match is_dead {
+                true => TunnelError::DeviceFailed(error.to_string()),
+                false => error,
+            })
         }
     }
 }
@@ -90,6 +99,8 @@ struct InProcess<'a, D> {
     device: Option<DevicePlan>,
     events: Sender<Event>,
     stopper: Option<Stopper>,
+    /// True if the device has not started because one of its processes has ended.
+    is_dead: bool,
     kind: PhantomData<D>,
 }
 
@@ -99,7 +110,10 @@ impl<D: Device> Devices for InProcess<'_, D> {
     fn start(&mut self, interface: &str) -> Result<(), String> {
         let plan = self.device.take();
         let plan = plan.ok_or_else(|| format!("{interface} has been started already"))?;
-        let device = daemon::start_here::<D>(plan).map_err(|error| error.to_string())?;
+        let device = daemon::start_here::<D>(plan).map_err(|error| {
+            self.is_dead = error.is_death();
+            error.to_string()
+        })?;
         self.tunnel.device_started();
         self.stopper = Some(Box::new(device.stopper()));
         let events = self.events.clone();
@@ -187,9 +201,8 @@ impl Running<'_> {
         let interface = self.request.interface;
         if let Exit::Failed(reason) = exit {
             return Err(TunnelError::DeviceFailed(format!(
-                "{interface} has ended: its device could not go on: {reason}; what `up` had done \
-                 stays, so that no traffic leaves outside the tunnel: `taupe up` begins anew, \
-                 `taupe down` undoes it"
+                "{interface} has ended: its device failed: {reason}; the changes of `up` stay: \
+                 run `taupe up` to start again, or `taupe down` to undo them"
             )));
         }
         let is_undone = match self.take_down(false) {
@@ -238,21 +251,22 @@ impl Running<'_> {
         down
     }
 
-    /// Waits for a device that was started and whose interface has been deleted.
-    fn await_end(&mut self) {
-        if self.stopper.take().is_some() {
-            self.await_ended();
-        }
+    /// Waits for a device that was started and whose interface has been deleted. Returns true if it has
+    /// failed.
+    fn await_end(&mut self) -> bool {
+        self.stopper.take().is_some() && self.await_ended()
     }
 
-    fn await_ended(&self) {
+    fn await_ended(&self) -> bool {
         let began = Instant::now();
         while let Some(left) = ENDING.checked_sub(began.elapsed()) {
             match self.events.recv_timeout(left) {
                 Ok(Event::Signal(_)) => {}
-                Ok(Event::Ended(_)) | Err(_) => return,
+                Ok(Event::Ended(exit)) => return matches!(exit, Exit::Failed(_)),
+                Err(_) => return false,
             }
         }
+        false
     }
 }
 

@@ -215,8 +215,10 @@ impl<'a> SelectedApplications<'a> {
         }
     }
 
-    /// Completes the work after the tunnel has been brought up, or has failed to be.
-    pub(super) fn finish(&self, brought_up: &Result<(), UpError>) {
+    /// Completes the work after the tunnel has been brought up, or has failed to be. If the device of a new
+    /// tunnel has failed (`is_dead`), applications stay blocked, as if this process had been killed.
+    pub(super) fn finish(&self, brought_up: &Result<(), UpError>, is_dead: bool) {
+        let is_undone = self.is_new && !is_dead;
         match brought_up {
             Ok(()) => {
                 if !self.is_marked {
@@ -229,7 +231,7 @@ impl<'a> SelectedApplications<'a> {
                 ));
             }
             // Any other error may concern another command's tunnel.
-            Err(UpError::Failed { .. }) if self.is_new => {
+            Err(UpError::Failed { .. }) if is_undone => {
                 // The reason why the tunnel is not up matters more than this error, so this one is
                 // only printed.
                 if let Err(fault) = release(self.interface) {
@@ -241,7 +243,7 @@ impl<'a> SelectedApplications<'a> {
                 }
             }
             Err(UpError::AlreadyUp { .. }) => {}
-            Err(_) if self.is_new => {}
+            Err(_) if is_undone => {}
             Err(_) => {
                 let lock = capture::lock(self.interface)
                     .ok()

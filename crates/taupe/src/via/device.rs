@@ -1,4 +1,4 @@
-//! The outer device, which runs in the inner device's process.
+//! The outer device, which has the same broker as the inner one.
 
 use super::OuterPlan;
 use super::names::Inside;

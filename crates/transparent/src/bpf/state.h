@@ -138,9 +138,9 @@ struct state {
 	u32 learning_since;
 	u32 senders_traced;	/* taupe_sending is attached */
 	u32 nfqueue_active;	/* another program decides on packets by NFQUEUE */
-	/* PIDs of the processes that carry the tunnel's packets besides the daemon, or 0: as
-	 * user space names them, and in the initial PID namespace once they are found. */
+	/* PIDs of the packet processes in the daemon's PID namespace, or 0 */
 	u32 named_packet_processes[PACKET_PROCESSES];
+	/* the same in the initial PID namespace, or 0 while taupe_adopt has not found them */
 	u32 packet_processes[PACKET_PROCESSES];
 };
 

@@ -10,6 +10,7 @@ use std::os::fd::OwnedFd;
 use std::time::{Duration, Instant};
 
 use rustix::event::{EventfdFlags, PollFd, PollFlags, Timespec, eventfd, poll};
+use taupe_nat::flows::ExpiringFlows;
 use taupe_nat::translate::TranslatorControl;
 use tracing::{info, warn};
 
@@ -134,9 +135,8 @@ impl Watchdog {
     /// Makes room for an application that has been refused a flow.
     fn make_room(&mut self) {
         let translator = &self.translator;
-        let handled_refusal = self
-            .programs
-            .make_room_for_flows(|flows| translator.forget(flows));
+        let forget = |flows: &ExpiringFlows| translator.forget(flows);
+        let handled_refusal = self.programs.make_room_for_flows(forget);
         if let Err(error) = handled_refusal {
             warn!(%error, "making room for flows");
         }
@@ -314,7 +314,7 @@ fn log_once(before: &mut Option<String>, tun: u32, why: Option<String>, what: &s
 
 impl Drop for Watchdog {
     fn drop(&mut self) {
-        self.programs.set_down();
+        self.programs.end_service();
         info!("the tunnel is down: {}", self.programs.lock());
     }
 }

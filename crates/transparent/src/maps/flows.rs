@@ -72,7 +72,7 @@ impl Flows {
                 flow.idle(now) > life
             };
             let old = flows.iter().filter(|(_, flow)| is_old(flow));
-            old.map(|(key, _)| *key).collect()
+            Ok(old.map(|(key, _)| *key).collect())
         })
     }
 
@@ -84,7 +84,7 @@ impl Flows {
     pub(crate) fn make_room(
         &mut self,
         state: &State,
-        forget: impl FnOnce(&[FlowKey]),
+        forget: impl FnOnce(&[FlowKey]) -> Result<(), TransparentError>,
     ) -> Result<(), TransparentError> {
         let refused = state.flow_refused_at.load(Ordering::Relaxed);
         if refused == self.handled_refusal {
@@ -94,8 +94,8 @@ impl Flows {
         let now = monotonic();
         self.remove(state, |flows| {
             let evicted = evicted(flows, now);
-            forget(&evicted);
-            evicted
+            forget(&evicted)?;
+            Ok(evicted)
         })
         .map(drop)
     }
@@ -111,10 +111,10 @@ impl Flows {
     fn remove(
         &mut self,
         state: &State,
-        which: impl FnOnce(&[(FlowKey, Flow)]) -> Vec<FlowKey>,
+        which: impl FnOnce(&[(FlowKey, Flow)]) -> Result<Vec<FlowKey>, TransparentError>,
     ) -> Result<usize, TransparentError> {
         let flows = self.list()?;
-        let removed = which(&flows);
+        let removed = which(&flows)?;
         for key in &removed {
             ignore_missing(self.flows.remove(key))
                 .map_err(TransparentError::map("removing a flow"))?;

@@ -1,5 +1,6 @@
 //! The daemon's maintenance of the kernel's table of flows.
 
+use std::io;
 use std::time::Duration;
 
 use taupe_nat::flows::ExpiringFlows;
@@ -23,18 +24,19 @@ impl Programs {
 
     /// Makes room for each application that has been refused a flow since the last call: removes
     /// some of its own flows that are unanswered or idle. Calls `forget` first, so that the
-    /// translator removes them too.
+    /// translator removes them too. If that fails, the flows stay.
     ///
     /// # Errors
     ///
-    /// [`TransparentError::Map`].
+    /// [`TransparentError::Map`]; [`TransparentError::Call`] if `forget` fails.
     pub fn make_room_for_flows(
         &mut self,
-        forget: impl FnOnce(&ExpiringFlows),
+        forget: impl FnOnce(&ExpiringFlows) -> io::Result<()>,
     ) -> Result<(), TransparentError> {
         let maps = &mut self.tunnel.maps;
         maps.flows.make_room(&maps.state, |evicted| {
-            forget(&ExpiringFlows(evicted.iter().map(FlowKey::tuple).collect()));
+            let evicted = ExpiringFlows(evicted.iter().map(FlowKey::tuple).collect());
+            forget(&evicted).map_err(TransparentError::call("removing flows of the translator"))
         })
     }
 }

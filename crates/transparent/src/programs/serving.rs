@@ -1,16 +1,17 @@
-//! The processes that serve a tunnel: its daemon and its packet processes. The eBPF programs know them
-//! by their PIDs (`bpf/daemon.h`).
+//! The processes that serve a tunnel: its daemon, which keeps the eBPF programs, and the packet
+//! processes, whose broker it is. The eBPF programs know them by their PIDs (`bpf/daemon.h`).
 
 use std::sync::atomic::Ordering;
 
 use super::{Programs, wait_for_programs};
 use crate::error::TransparentError;
+use crate::records;
 use crate::state::PacketProcesses;
 use crate::syscall::AttachTarget;
 
 impl Programs {
-    /// Makes this process the daemon in place of the previous one. It and its packet processes are
-    /// never selected, and the end of any of them sets the tunnel down.
+    /// Makes this process the daemon in place of the previous one. It and its packet processes, which
+    /// must be its children, are never selected, and the end of any of them sets the tunnel down.
     ///
     /// # Errors
     ///
@@ -19,33 +20,66 @@ impl Programs {
         &self,
         packet_processes: PacketProcesses,
     ) -> Result<(), TransparentError> {
+        self.name(packet_processes);
+        let adopted = self.adopt(packet_processes);
+        if adopted.is_err() {
+            self.name([None, None]);
+        }
+        adopted
+    }
+
+    fn adopt(&self, packet_processes: PacketProcesses) -> Result<(), TransparentError> {
+        let adopt = || self.read_iterator("taupe_adopt", AttachTarget::Iterator);
+        adopt()?;
+        if packet_processes == [None, None] {
+            return Ok(());
+        }
+        // A process may have ended before its PID was written: `taupe_exit` has not found it then. After
+        // the wait, that shows; and whoever ends later is found.
+        wait_for_programs()?;
+        let listed = adopt()?;
+        let alive: Vec<u32> = records::parse(&listed).collect();
+        for (index, id) in (0..).zip(packet_processes) {
+            if let Some(id) = id.filter(|_| !alive.contains(&index)) {
+                return Err(TransparentError::NoPacketProcess(id));
+            }
+        }
+        Ok(())
+    }
+
+    /// Names packet processes, and forgets those from before.
+    fn name(&self, packet_processes: PacketProcesses) {
         let state = &self.maps.state;
-        let words = state
-            .named_packet_processes
-            .iter()
-            .zip(&state.packet_processes);
+        let found = &state.packet_processes;
+        let words = state.named_packet_processes.iter().zip(found);
         for ((named, found), id) in words.zip(packet_processes) {
             named.store(id.unwrap_or(0), Ordering::Relaxed);
             found.store(0, Ordering::Relaxed);
         }
-        self.read_iterator("taupe_adopt", AttachTarget::Iterator)?;
-        self.check_packet_processes()
     }
 
-    /// Lets packets of selected applications enter the tunnel, whose TUN must have its filters.
+    /// Lets packets of selected applications enter the tunnel. Its TUN must have its filters.
     ///
     /// # Errors
     ///
-    /// [`TransparentError::Call`], [`TransparentError::NoPacketProcess`]: the tunnel is down.
+    /// [`TransparentError::Call`], [`TransparentError::NoPacketProcess`],
+    /// [`TransparentError::NoDaemon`]: the tunnel is down.
     pub(super) fn set_served(&self) -> Result<(), TransparentError> {
         self.maps.state.up.store(1, Ordering::Release);
-        // A packet process may have ended before that. After the wait, the program that has noticed
-        // its end has ended too.
-        let is_served = wait_for_programs().and_then(|()| self.check_packet_processes());
+        // If a process ended before that, `taupe_exit` cleared `up` too early. After the wait
+        // `taupe_exit` has finished, so the check finds that the process is missing.
+        let is_served = wait_for_programs().and_then(|()| self.check_processes());
         if is_served.is_err() {
             self.set_down();
         }
         is_served
+    }
+
+    /// Sets the tunnel down, and treats the packet processes like any other. The daemon is about to
+    /// end.
+    pub(crate) fn end_service(&self) {
+        self.set_down();
+        self.name([None, None]);
     }
 
     /// Blocks the packets of selected applications. The applications get an error.
@@ -53,14 +87,14 @@ impl Programs {
         self.maps.state.up.store(0, Ordering::Release);
     }
 
-    /// Checks that the packet processes that have been named run.
-    fn check_packet_processes(&self) -> Result<(), TransparentError> {
+    /// Checks that the daemon and the packet processes that it has named have not ended.
+    fn check_processes(&self) -> Result<(), TransparentError> {
         let state = &self.maps.state;
-        let words = state
-            .named_packet_processes
-            .iter()
-            .zip(&state.packet_processes);
-        for (named, found) in words {
+        if self.daemon().is_none() {
+            return Err(TransparentError::NoDaemon);
+        }
+        let found = &state.packet_processes;
+        for (named, found) in state.named_packet_processes.iter().zip(found) {
             let id = named.load(Ordering::Relaxed);
             if id != 0 && found.load(Ordering::Relaxed) == 0 {
                 return Err(TransparentError::NoPacketProcess(id));

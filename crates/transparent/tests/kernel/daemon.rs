@@ -1,9 +1,11 @@
 //! The tunnel's process as a process of its own, which tests can kill.
 
 use crate::application::Application;
+use crate::client::WORD;
 use crate::scene::{Scene, TUNNEL, everything_but, rules, set_up_all, unmet};
 use std::fs;
 use std::io::{self, Read as _};
+use std::net::SocketAddr;
 use std::os::fd::AsFd as _;
 use std::process::Command;
 use taupe_config::file::Forwarded;
@@ -32,7 +34,8 @@ pub(crate) fn start_daemon(scene: &Scene, allowed: &str) -> Result<Application> 
     Application::start(command)
 }
 
-/// Returns the command of [`start_daemon`].
+/// Returns the command of [`start_daemon`]. With a program and an address at its end, that program is its
+/// packet process, and holds sockets to that address until the daemon is asked.
 pub(crate) fn daemon_words(scene: &Scene, allowed: &str) -> Result<Vec<String>> {
     let uplink = scene.uplink("up0")?;
     let LinkHeader::Ethernet(mac) = uplink.header else {
@@ -52,6 +55,15 @@ pub(crate) fn main(words: &[&str]) -> ! {
         let [home, allowed, numbers @ ..] = words else {
             return Err(Error::unmet(format!("{words:?}")));
         };
+        enter(home)?;
+        let (numbers, mut carrier) = match *numbers {
+            [ref numbers @ .., program, to] if to.parse::<SocketAddr>().is_ok() => {
+                let mut command = Command::new(program);
+                command.args([WORD, "hold", to]);
+                (numbers, Some(Application::start(command)?))
+            }
+            _ => (numbers, None),
+        };
         let numbers: Vec<u32> = numbers
             .iter()
             .filter_map(|word| word.parse().ok())
@@ -69,17 +81,20 @@ pub(crate) fn main(words: &[&str]) -> ! {
             header: LinkHeader::Ethernet(address),
             has_default_route: true,
         };
-        enter(home)?;
         let programs = set_up_all(
             uplink,
             tun,
-            [None, None],
+            [carrier.as_ref().map(Application::id), None],
             &rules(&[allowed], &[]),
             &everything_but(&[]),
         )
         .map_err(unmet)?;
         println!("ready\n{:?}", programs.missing_features());
         let _ = io::stdin().read(&mut [0; 64]);
+        if let Some(carrier) = &mut carrier {
+            println!("{}", carrier.go()?);
+            let _ = io::stdin().read(&mut [0; 64]);
+        }
         Ok(())
     })();
     if let Err(error) = result {

@@ -10,7 +10,7 @@ use taupe_lab::{Result, ensure};
 
 /// The other tests. They run with `DEBIAN_12=whole` in the environment, as in the long tests. If
 /// `DEBIAN_12` has names, only these tests run.
-const REST: [&str; 46] = [
+const REST: [&str; 48] = [
     "renamed_executables_keep_their_verdict",
     "children_inherit_across_fork_and_exec",
     "inherited_sockets",
@@ -57,6 +57,8 @@ const REST: [&str; 46] = [
     "flow_of_another_socket",
     "packet_processes_bypass",
     "the_end_of_a_packet_process_blocks",
+    "foreign_packet_processes",
+    "a_packet_process_in_a_pid_namespace",
 ];
 
 const LIMIT: Duration = Duration::from_secs(180);

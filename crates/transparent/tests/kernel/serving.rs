@@ -1,10 +1,15 @@
 //! The packet processes of a tunnel, which are never selected.
 
-use crate::application::install;
+use crate::application::{Application, install};
+use crate::daemon::daemon_words;
 use crate::processes::{oracle, replace};
 use crate::scene::{REMOTE, Scene, at, everything_but, rules};
+use std::fs;
+use std::process::Command;
+use std::time::Duration;
+use taupe_lab::process::wait_until;
 use taupe_lab::sandbox::{SystemTest, step};
-use taupe_lab::{Result, ensure};
+use taupe_lab::{Error, Result, ensure};
 
 pub(crate) fn tests() -> Vec<SystemTest> {
     vec![
@@ -12,6 +17,11 @@ pub(crate) fn tests() -> Vec<SystemTest> {
         SystemTest::new(
             "the_end_of_a_packet_process_blocks",
             the_end_of_a_packet_process_blocks,
+        ),
+        SystemTest::new("foreign_packet_processes", foreign_packet_processes),
+        SystemTest::new(
+            "a_packet_process_in_a_pid_namespace",
+            a_packet_process_in_a_pid_namespace,
         ),
     ]
 }
@@ -57,11 +67,60 @@ fn the_end_of_a_packet_process_blocks() -> Result<()> {
         let tun = scene.tun.clone();
         let again = scene.read_again(&tun);
         let why = again.expect_err("an error").to_string();
-        ensure!(why.contains("has ended"), "{why}");
+        ensure!(why.contains("does not carry packets"), "{why}");
         ensure!(!scene.programs()?.is_up(), "it is up again without {which}");
         let late = scene.set_up_with(processes, &rules(&["/"], &[]), &everything_but(&[]));
         let why = late.expect_err("an error").to_string();
-        ensure!(why.contains("has ended"), "{why}");
+        ensure!(why.contains("does not carry packets"), "{why}");
     }
+    Ok(())
+}
+
+/// Only a child of the daemon that runs is accepted. Nobody else may be exempt.
+fn foreign_packet_processes() -> Result<()> {
+    let mut scene = Scene::new()?;
+    let carrier = install("carrier")?;
+    let grandchild = oracle(&scene, &carrier, &["launch", &carrier])?;
+    let mut refused = |what: &str, id: u32| -> Result<()> {
+        step(what);
+        let set_up = scene.set_up_with(
+            [None, Some(id)],
+            &rules(&["carrier"], &[]),
+            &everything_but(&[]),
+        );
+        let why = set_up.err().map(|error| error.to_string());
+        let expected = format!("the process {id} does not carry packets");
+        ensure!(
+            why.as_deref().is_some_and(|it| it.contains(&expected)),
+            "{what}: {why:?}"
+        );
+        Ok(())
+    };
+    refused("a process of somebody else", grandchild.id()?)?;
+    let mut ended = Command::new("true").spawn().map_err(Error::io("true"))?;
+    let stat = format!("/proc/{}/stat", ended.id());
+    wait_until("its end", Duration::from_secs(20), || {
+        let stat = fs::read_to_string(&stat).map_err(Error::io(&*stat))?;
+        Ok(stat.contains(") Z "))
+    })?;
+    refused("a child that has ended", ended.id())?;
+    ended.wait().map_err(Error::io("true"))?;
+    refused("no process", ended.id())
+}
+
+/// The daemon and its child have other numbers outside the namespace.
+fn a_packet_process_in_a_pid_namespace() -> Result<()> {
+    let scene = Scene::new()?;
+    let carrier = install("carrier")?;
+    let mut words = daemon_words(&scene, "carrier")?;
+    words.extend([carrier.clone(), at(REMOTE[0], 80)]);
+    let mut command = Command::new("unshare");
+    command.args(["--pid", "--fork", "--kill-child", "--mount-proc"]);
+    command.args(words);
+    let mut daemon = Application::start(command)?;
+    daemon.line()?;
+    scene.expect(&carrier, &["tcp", &at(REMOTE[0], 80)], "beyond")?;
+    let said = daemon.ask()?;
+    ensure!(said == "far far", "{said}");
     Ok(())
 }

@@ -59,7 +59,7 @@ fn flood() -> Result<()> {
         // The newest flow is a second old by then.
         wait_until("room for it", LIMIT, || {
             let programs = scene.programs()?;
-            programs.make_room_for_flows(|_| ()).map_err(unmet)?;
+            programs.make_room_for_flows(|_| Ok(())).map_err(unmet)?;
             let said = scene.run(program, &["tcp", &at(REMOTE[0], 80)])?;
             Ok(said == "beyond")
         })?;

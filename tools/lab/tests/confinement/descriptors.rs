@@ -52,8 +52,6 @@ pub(crate) fn of(process: u32, intruder: &mut Intruder) -> Result<Vec<Descriptor
             _ if link.starts_with("net:") => Kind::Namespace,
             _ if link.starts_with("socket:") => of_socket(intruder, number)?,
             _ if link.ends_with(".sock") && is_place(process, number) => Kind::Harmless,
-            // The log of the test.
-            _ if number < 3 => Kind::Harmless,
             _ => Kind::Other,
         };
         eprintln!("descriptor {number}: {link}, {kind:?}");

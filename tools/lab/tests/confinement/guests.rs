@@ -16,14 +16,14 @@ const KERNELS: [(&str, Kernel, &[&str]); 2] = [
     (
         "debian_12",
         Kernel::Debian12,
-        &["device", VIOLATION, "adapter_mode"],
+        &["device", VIOLATION, "adapter_mode", "transparent_mode"],
     ),
     ("debian_11", Kernel::Debian11, &["device", VIOLATION]),
 ];
 
 pub(crate) fn tests() -> impl Iterator<Item = SystemTest> {
     KERNELS.into_iter().map(|(name, kernel, tests)| {
-        let limit = guest::BOOT + 3 * LIMIT;
+        let limit = guest::BOOT + 4 * LIMIT;
         SystemTest::new(name, move || run(kernel, tests)).limit(limit)
     })
 }

@@ -16,6 +16,7 @@ use calls::Targets;
 use descriptors::{Descriptor, Kind};
 use intruder::{Intruder, Outcome};
 use rustix::process::{Pid, Signal, kill_process};
+use std::fs;
 use std::path::Path;
 use std::time::Duration;
 use taupe_lab::host::{Host, neighbours};
@@ -28,7 +29,7 @@ use world::{Application, BEYOND, TUNNEL, UPLINK, World, expect};
 /// Variable for the reaction to calls that are not on the list.
 const REACTION: &str = "TAUPE_CONFINE";
 
-/// Exit status of `taupe up --foreground` if its device could not go on.
+/// Exit status of `taupe up --foreground` if its device failed.
 const DEVICE_FAILED: i32 = 75;
 
 /// The interface of a device.
@@ -42,6 +43,7 @@ const PATIENCE: Duration = Duration::from_secs(20);
 fn main() {
     let mut tests = vec![
         SystemTest::new("transparent_mode", transparent_mode),
+        SystemTest::new("marked_mode", marked_mode),
         SystemTest::new("adapter_mode", adapter_mode),
         SystemTest::new("device", device),
         SystemTest::new(VIOLATION, violation_ends_both_processes),
@@ -81,14 +83,24 @@ fn device() -> Result<()> {
 
 /// The same for a tunnel with a selected application, whose traffic no map may let out.
 fn transparent_mode() -> Result<()> {
+    with_application(&[])
+}
+
+/// The same if its sockets get a mark.
+fn marked_mode() -> Result<()> {
+    with_application(&["--adapter"])
+}
+
+fn with_application(options: &[&str]) -> Result<()> {
     let world = World::new()?;
     let (mole, bird) = (Application::new("mole")?, Application::new("bird")?);
     let file = world.file("AllowedApps = mole")?;
-    let mut process = up(&world, &[&file])?;
+    let mut process = up(&world, &[options, &[&file]].concat())?;
     wait_until("the tunnel", PATIENCE, || {
         ensure!(process.runs()?, "it ended: {}", process.output());
-        Ok(expect(&world, &mole, 0, Some(TUNNEL[0])).is_ok())
+        Ok(process.output().contains("home is up"))
     })?;
+    expect(&world, &mole, 0, Some(TUNNEL[0]))?;
     let before = network(&world.near)?;
     attack(&process, &file, "/sys/fs/bpf/taupe")?;
     step("everything is as before");
@@ -123,8 +135,8 @@ fn adapter_mode() -> Result<()> {
     let after = network(&world.near)?;
     ensure!(before == after, "before: {before}\nafter: {after}");
     ensure!(process.runs()?, "{}", process.output());
-    step("killed, the tunnel stays closed");
-    kill_packet_process(&process)?;
+    step("it cannot open the tunnel by a lie");
+    claim_deletion(process.packet_process_id())?;
     let status = process.wait(PATIENCE)?;
     ensure!(status.code() == Some(DEVICE_FAILED), "{status}");
     let closed = world.near.attempt(&["ip", "route", "get", &beyond])?;
@@ -133,6 +145,18 @@ fn adapter_mode() -> Result<()> {
     let open = route()?;
     ensure!(!open.text().contains("home"), "{}", open.text());
     Ok(())
+}
+
+/// Closes the TUN in a packet process, and reports that somebody has deleted the interface.
+fn claim_deletion(process: u32) -> Result<()> {
+    let mut intruder = Intruder::enter(process)?;
+    let descriptors = descriptors::of(process, &mut intruder)?;
+    for queue in descriptors.iter().filter(|it| it.kind == Kind::Tun) {
+        intruder.succeed(libc::SYS_close, [queue.number, 0, 0, 0, 0, 0])?;
+    }
+    let socket = broker::broker_of(&descriptors)?;
+    let claim = br#"{"Ended":{"exit":"InterfaceDeleted"}}"#;
+    message::send(&mut intruder, socket, claim, None).map(drop)
 }
 
 /// Starts `taupe up --foreground` without fatal violations.
@@ -226,6 +250,10 @@ fn attack(process: &Process, key_file: &str, pin: &str) -> Result<()> {
         let has = descriptors.iter().any(|it: &Descriptor| it.kind == kind);
         ensure!(has, "no {kind:?} among {descriptors:?}");
     }
+    step("root directory");
+    let root = format!("/proc/{id}/root");
+    let files = fs::read_dir(&root).map_err(Error::io(&*root))?;
+    ensure!(files.count() == 0, "its root directory is not empty");
     step("calls");
     let (found, calls) = calls::attempt_all(&mut intruder, &descriptors, &targets)?;
     escapes.extend(found);

@@ -1,7 +1,7 @@
 //! Processes that may open no more file descriptors.
 
 use crate::world::{INTERFACE, Kind, SOON, World};
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
 use std::io::{Read as _, Write as _};
 use std::os::unix::net::UnixStream;
@@ -124,27 +124,29 @@ impl Client {
     }
 }
 
-/// Connects clients until the processes have used all descriptors below [`LOW`]. A process without
-/// clients may have some left.
-fn occupy(processes: &BTreeSet<i32>) -> Result<Vec<Client>> {
-    let has_free = |process: &i32| -> Result<bool> {
+/// Connects clients until the process that serves them has used all descriptors below [`LOW`]. Returns
+/// the limit with which each process can open nothing: the other process may have some left.
+fn occupy(processes: &BTreeSet<i32>) -> Result<(Vec<Client>, BTreeMap<i32, u32>)> {
+    let first_free = |process: &i32| -> Result<u32> {
         let folder = format!("/proc/{process}/fd");
         let entries = fs::read_dir(&folder).map_err(Error::io(&*folder))?;
         let names = entries.flatten().map(|entry| entry.file_name());
         let used: BTreeSet<u32> = names
             .filter_map(|name| name.to_str()?.parse().ok())
             .collect();
-        Ok((0..LOW).any(|number| !used.contains(&number)))
+        Ok((0..LOW)
+            .find(|number| !used.contains(number))
+            .unwrap_or(LOW))
     };
     let mut clients = Vec::new();
-    while clients.len() < LOW as usize {
-        let free = processes.iter().map(has_free);
-        if !free.collect::<Result<Vec<_>>>()?.contains(&true) {
-            break;
+    loop {
+        let limits = processes.iter().map(|it| Ok((*it, first_free(it)?)));
+        let limits = limits.collect::<Result<BTreeMap<_, _>>>()?;
+        if clients.len() == LOW as usize || limits.values().all(|limit| *limit == LOW) {
+            return Ok((clients, limits));
         }
         clients.push(Client::new()?);
     }
-    Ok(clients)
 }
 
 /// While the tunnel's processes can open nothing, the tunnel goes on; afterwards everything is as
@@ -155,16 +157,14 @@ pub(crate) fn run(kind: Kind) -> Result<()> {
     let mut process = world.stay_up()?;
     let processes = world.processes()?;
     let mut client = Client::new()?;
-    let others = occupy(&processes)?;
-    let limit = |count: &str| -> Result<()> {
-        for number in &processes {
-            let number = number.to_string();
-            let limit = format!("--nofile={count}");
-            world.near.run(&["prlimit", "--pid", &number, &limit])?;
-        }
-        Ok(())
+    let (others, limits) = occupy(&processes)?;
+    let limit = |process: i32, count: u32| {
+        let (process, limit) = (process.to_string(), format!("--nofile={count}:"));
+        world.near.run(&["prlimit", "--pid", &process, &limit])
     };
-    limit(&format!("{LOW}:"))?;
+    for (process, count) in limits {
+        limit(process, count)?;
+    }
     world.must_carry("without descriptors")?;
     step("another client");
     let show = ["timeout", "1", "wg", "show", INTERFACE];
@@ -199,7 +199,9 @@ pub(crate) fn run(kind: Kind) -> Result<()> {
     ensure!(process.runs()?, "it ended: {}", process.output());
 
     step("descriptors again");
-    limit("1024:")?;
+    for process in &processes {
+        limit(*process, 1024)?;
+    }
     drop(others);
     wait_until("the device's answers", SOON, || {
         Ok(world.near.attempt(&["wg", "show", INTERFACE])?.status == Some(0))

@@ -1,5 +1,6 @@
 //! Up, killed, up again, down: the path of each application's traffic meanwhile.
 
+use std::fs;
 use std::os::unix::fs::symlink;
 use std::time::Duration;
 
@@ -120,6 +121,26 @@ pub(crate) fn killed_then_up_then_down() -> Result<()> {
     let again = world.taupe(&["down", &file])?;
     ensure!(again.status == Some(1), "down twice");
     Ok(())
+}
+
+/// If the device is killed while `up` runs commands, the application stays blocked.
+pub(crate) fn killed_before_it_was_up() -> Result<()> {
+    let world = World::new()?;
+    let selected = Application::new("mole")?;
+    let kill = "PostUp = pkill -KILL -P $PPID -x taupe-packets; false";
+    let file = world.file("AllowedApps = mole")?;
+    let text = fs::read_to_string(&file).map_err(Error::io(&*file))?;
+    let killing = text.replace("[Peer]", &format!("{kill}\n[Peer]"));
+    fs::write(&file, killing).map_err(Error::io(&*file))?;
+    let up = world.taupe(&["up", "--foreground", &file])?;
+    ensure!(up.status == Some(75), "{up:?}");
+    expect_refused(&world, &selected)?;
+    step("begun anew");
+    fs::write(&file, text).map_err(Error::io(&*file))?;
+    world.up(&file)?;
+    expect(&world, &selected, 0, Some(TUNNEL[0]))?;
+    world.down(&file)?;
+    expect(&world, &selected, 0, Some(UPLINK[0]))
 }
 
 /// `up` directly after `kill -9`: the dying device still exists for a moment.

@@ -59,6 +59,7 @@ fn main() {
         )
         .limit(long),
         SystemTest::new("selected_and_unselected", life::selected_and_unselected).limit(long),
+        SystemTest::new("killed_before_it_was_up", life::killed_before_it_was_up).limit(long),
         SystemTest::new("killed_then_up_then_down", life::killed_then_up_then_down).limit(long),
         SystemTest::new("killed_and_up_at_once", life::killed_and_up_at_once).limit(long),
         SystemTest::new("kill_switch_all_blocks_everything", closed::everybody).limit(long),
