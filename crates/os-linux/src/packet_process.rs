@@ -43,6 +43,11 @@ mod tests {
         command.arg0(name).args([argument, "--retry", "-f"]);
         command.stdout(Stdio::null()).stderr(Stdio::null());
         let mut child = command.spawn().expect("tail");
+        // `spawn` may return a moment before the kernel has noted the arguments.
+        let arguments = format!("/proc/{}/cmdline", child.id());
+        while std::fs::read(&arguments).expect("a list").is_empty() {
+            std::thread::yield_now();
+        }
         let found = broker_of(Pid::from_child(&child));
         child.kill().expect("it still waits");
         child.wait().expect("it ends");
