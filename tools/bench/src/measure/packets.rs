@@ -107,7 +107,8 @@ pub struct Trial {
     pub overflowed: u64,
     /// Packets/s that were sent.
     pub offered: f64,
-    /// Packets/s that were received, from the first transmission to the last arrival.
+    /// Packets/s that were received, from the first transmission to the last arrival or to the end of
+    /// transmission, whichever is later.
     pub rate: f64,
 }
 
@@ -264,7 +265,9 @@ fn trial(session: &Session, shape: Shape, rate: Option<f64>) -> Result<Trial> {
         (sent, received)
     });
     let (Sent { count: sent, time }, Received { count, last }) = (sent?, received?);
-    let until = last.map_or(time, |last| last.saturating_duration_since(begin));
+    let last = last.map(|last| last.saturating_duration_since(begin));
+    // A sender that is delayed before it ends sends less, and must not make the receiver faster.
+    let until = last.map_or(time, |last| last.max(time));
     Ok(Trial {
         sent,
         received: count,
