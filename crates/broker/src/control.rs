@@ -35,6 +35,8 @@ struct Progress {
     has_ended: bool,
     /// True while a request of it is executed. Its other messages wait meanwhile.
     is_served: bool,
+    /// Number of requests that were begun.
+    requests: u64,
     /// Number of [`FromBroker::Forget`].
     to_forget: u64,
     /// Number of [`FromPacketProcess::Forgotten`](crate::message::FromPacketProcess::Forgotten).
@@ -119,7 +121,7 @@ impl Control {
     }
 
     /// Waits until `is_done`, or until the packet process has ended. Ends one that takes too long, and
-    /// logs `why`. Time in which the broker executes a request does not count.
+    /// logs `why`. Time in which the broker is busy with a single request does not count.
     fn wait(
         &self,
         is_done: impl Fn(&Progress) -> bool,
@@ -129,13 +131,15 @@ impl Control {
         let goes_on = |progress: &mut Progress| !progress.has_ended && !is_done(progress);
         let mut progress = self.progress();
         loop {
+            let requests = progress.requests;
             let waited = self.progressed.wait_timeout_while(progress, SLICE, goes_on);
             let (after, timeout) = waited.unwrap_or_else(PoisonError::into_inner);
             progress = after;
             if !timeout.timed_out() {
                 break;
             }
-            if !progress.is_served {
+            // Many short requests are no excuse: they would let it take any time.
+            if !progress.is_served || progress.requests != requests {
                 *left = left.saturating_sub(SLICE);
             }
             if left.is_zero() {
@@ -175,7 +179,10 @@ impl Control {
 
     /// Executes a request.
     pub(crate) fn serve<T>(&self, execute: impl FnOnce() -> T) -> T {
-        self.note(|progress| progress.is_served = true);
+        self.note(|progress| {
+            progress.is_served = true;
+            progress.requests += 1;
+        });
         let executed = execute();
         self.note(|progress| progress.is_served = false);
         executed
@@ -194,5 +201,56 @@ impl Control {
 
     fn progress(&self) -> MutexGuard<'_, Progress> {
         self.progress.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{Control, Patience, SLICE};
+    use crate::link::{Link, LinkError};
+    use std::os::fd::OwnedFd;
+    use std::sync::atomic::{AtomicBool, Ordering};
+    use std::sync::{Arc, mpsc};
+    use std::thread;
+    use taupe_os_linux::message_socket;
+
+    /// Returns the control of a packet process, and its end of the socket.
+    fn control() -> (Control, OwnedFd) {
+        let (ours, theirs) = message_socket::pair().expect("sockets");
+        (Control::new(Arc::new(Link::new(ours))), theirs)
+    }
+
+    #[test]
+    fn many_short_requests_are_no_excuse() {
+        let (control, _process) = control();
+        let is_over = AtomicBool::new(false);
+        thread::scope(|scope| {
+            scope.spawn(|| {
+                while !is_over.load(Ordering::Relaxed) {
+                    control.serve(|| thread::sleep(SLICE / 50));
+                }
+            });
+            let waited = control.wait(|_| false, &mut Patience(2 * SLICE), "it waits");
+            is_over.store(true, Ordering::Relaxed);
+            assert!(matches!(waited, Err(LinkError::Unexpected("it waits"))));
+        });
+    }
+
+    #[test]
+    fn a_broker_that_is_busy_is_one() {
+        let (control, _process) = control();
+        let (begun, begin) = mpsc::channel();
+        thread::scope(|scope| {
+            scope.spawn(|| {
+                control.serve(|| {
+                    begun.send(()).expect("a receiver");
+                    thread::sleep(6 * SLICE);
+                });
+                control.note_end();
+            });
+            begin.recv().expect("a request");
+            let waited = control.wait(|_| false, &mut Patience(2 * SLICE), "it waits");
+            assert!(matches!(waited, Err(LinkError::Closed)), "{waited:?}");
+        });
     }
 }
