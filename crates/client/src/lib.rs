@@ -8,6 +8,7 @@
 
 #![forbid(unsafe_code)]
 
+mod blocks;
 mod errno;
 mod error;
 mod extensions;
@@ -24,6 +25,7 @@ use std::time::Duration;
 use extensions::Extensions;
 use system::{connect, is_timeout, kernel};
 
+pub use blocks::read_blocks;
 pub use errno::errno_text;
 pub use error::Error;
 pub use public_keys::{pq_public_key, public_key};

@@ -9,7 +9,7 @@ use std::os::unix::fs::{DirBuilderExt as _, PermissionsExt as _};
 use std::os::unix::net::{UnixListener, UnixStream};
 use std::path::{Path, PathBuf};
 use std::thread;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 use taupe_adapter::journal::DIRECTORY;
 use taupe_nat::flows::CAPACITY;
 use taupe_nat::translate::{SilentServers, Translator};
@@ -20,9 +20,6 @@ const TIMEOUT: Duration = Duration::from_secs(2);
 
 /// Families of name servers.
 const MAX_SILENT: usize = 2;
-
-/// Time that an answer may take.
-const LONGEST: Duration = Duration::from_secs(10);
 
 /// Maximum length of an answer in bytes, enough for a full flow table.
 const MAX_ANSWER: u64 = 16 << 20;
@@ -129,16 +126,11 @@ pub(crate) fn query(interface: &str) -> TrafficReport {
     let read = || -> io::Result<String> {
         let stream = taupe_client::connect_to(&socket_path(interface))?;
         stream.set_read_timeout(Some(TIMEOUT))?;
-        let mut stream = stream.take(MAX_ANSWER);
-        let (mut text, began) = (Vec::new(), Instant::now());
-        let mut block = vec![0; 64 << 10];
-        // A process that sends byte after byte must not keep its client for ever.
-        while began.elapsed() < LONGEST {
-            match stream.read(&mut block)? {
-                0 => break,
-                length => text.extend_from_slice(block.get(..length).unwrap_or_default()),
-            }
-        }
+        let mut text = Vec::new();
+        taupe_client::read_blocks(&mut stream.take(MAX_ANSWER), |block| {
+            text.extend_from_slice(block);
+            Ok::<_, io::Error>(false)
+        })?;
         String::from_utf8(text).map_err(io::Error::other)
     };
     let text = read().unwrap_or_default();
