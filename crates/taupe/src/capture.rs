@@ -20,7 +20,6 @@ use taupe_os_linux::netlink::{Netlink, NetlinkError};
 use taupe_transparent::capture::{Capture, CaptureSettings};
 use taupe_transparent::error::TransparentError;
 use taupe_transparent::marks::Marking;
-
 use taupe_transparent::state::{DnsHandling, Lock, PacketProcesses};
 
 /// Part of a file that is not supported for selected applications.

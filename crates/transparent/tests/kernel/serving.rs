@@ -30,21 +30,21 @@ fn packet_processes_bypass() -> Result<()> {
     let mut scene = Scene::new()?;
     let (carrier, other) = (install("carrier")?, install("other")?);
     let to = at(REMOTE[0], 80);
-    let mut held = scene.start(&carrier, &["hold", &to])?;
-    let mut asked = oracle(&scene, &carrier, &[])?;
-    let processes = [Some(asked.id()?), Some(held.id())];
+    let mut holder = scene.start(&carrier, &["hold", &to])?;
+    let mut asker = oracle(&scene, &carrier, &[])?;
+    let processes = [Some(asker.id()?), Some(holder.id())];
     scene.set_up_with(processes, &rules(&["/"], &[]), &everything_but(&[]))?;
     step("by their numbers, not by their program");
     scene.expect(&carrier, &["tcp", &to], "beyond")?;
-    asked.says("bypass")?;
+    asker.says("bypass")?;
     step("also by the next rules");
     replace(&mut scene, &rules(&["carrier"], &[]))?;
-    asked.says("bypass")?;
+    asker.says("bypass")?;
     scene.expect(&other, &["tcp", &to], "far")?;
     scene.expect(&carrier, &["tcp", &to], "beyond")?;
     step("and by sockets from before");
-    let said = held.go()?;
-    ensure!(said == "far far", "{said}");
+    let answer = holder.go()?;
+    ensure!(answer == "far far", "{answer}");
     Ok(())
 }
 
@@ -120,7 +120,7 @@ fn a_packet_process_in_a_pid_namespace() -> Result<()> {
     let mut daemon = Application::start(command)?;
     daemon.line()?;
     scene.expect(&carrier, &["tcp", &at(REMOTE[0], 80)], "beyond")?;
-    let said = daemon.ask()?;
-    ensure!(said == "far far", "{said}");
+    let answer = daemon.ask()?;
+    ensure!(answer == "far far", "{answer}");
     Ok(())
 }

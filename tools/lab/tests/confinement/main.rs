@@ -21,7 +21,7 @@ use std::path::Path;
 use std::time::Duration;
 use taupe_lab::host::{Host, neighbours};
 use taupe_lab::peers::{Implementation, Keys, Settings, StartOptions, Tunnel};
-use taupe_lab::process::{Process, wait_until};
+use taupe_lab::process::{Process, is_emulated, wait_until};
 use taupe_lab::sandbox::{Suite, SystemTest, figure, step};
 use taupe_lab::{Error, Result, ensure};
 use world::{Application, BEYOND, TUNNEL, UPLINK, World, expect};
@@ -122,8 +122,12 @@ fn with_application(options: &[&str]) -> Result<()> {
 fn adapter_mode() -> Result<()> {
     let world = World::new()?;
     let file = world.file("")?;
-    // Debian 12's kernel in the guest has no nf_tables.
-    let mut process = up(&world, &["--adapter", "--no-firewall", &file])?;
+    // The guests have no nf_tables.
+    let firewall: &[&str] = match is_emulated() {
+        true => &["--no-firewall"],
+        false => &[],
+    };
+    let mut process = up(&world, &[&["--adapter"], firewall, &[&file]].concat())?;
     let beyond = BEYOND[0].to_string();
     let route = || world.near.ip(&["route", "get", &beyond]);
     wait_until("the tunnel", PATIENCE, || {
