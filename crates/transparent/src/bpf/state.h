@@ -7,7 +7,7 @@
 #pragma once
 #include "kernel.h"
 
-#define SCHEMA 39
+#define SCHEMA 40
 
 /* The verdict on a socket. Most sockets that are not selected have no storage at all, so
  * they cost nothing. */
