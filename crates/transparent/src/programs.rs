@@ -88,6 +88,8 @@ pub struct Programs {
     setup_lock: Option<File>,
     /// Generation of the rules that this process has written last.
     written_generation: Option<u32>,
+    /// PID of this process in the initial PID namespace, since it became the daemon.
+    own_id: Option<u32>,
 }
 
 impl Deref for Programs {
@@ -223,6 +225,7 @@ impl Programs {
             is_new,
             setup_lock: None,
             written_generation: None,
+            own_id: None,
         })
     }
 

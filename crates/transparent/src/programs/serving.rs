@@ -17,13 +17,14 @@ impl Programs {
     ///
     /// [`TransparentError::Call`], [`TransparentError::NoPacketProcess`].
     pub(super) fn become_daemon(
-        &self,
+        &mut self,
         packet_processes: PacketProcesses,
     ) -> Result<(), TransparentError> {
         self.name(packet_processes);
         let adopted = self.adopt(packet_processes);
-        if adopted.is_err() {
-            self.name([None, None]);
+        match adopted {
+            Ok(()) => self.own_id = self.daemon(),
+            Err(_) => self.name([None, None]),
         }
         adopted
     }
@@ -75,16 +76,27 @@ impl Programs {
         is_served
     }
 
-    /// Sets the tunnel down, and treats the packet processes like any other. The daemon is about to
-    /// end.
+    /// Sets the tunnel down, and treats the packet processes like any other, unless another process has
+    /// become the daemon meanwhile. This process is about to end.
     pub(crate) fn end_service(&self) {
-        self.set_down();
-        self.name([None, None]);
+        if !self.is_succeeded() {
+            self.set_down();
+            self.name([None, None]);
+        }
     }
 
-    /// Blocks the packets of selected applications. The applications get an error.
+    /// Blocks the packets of selected applications, unless this process was the daemon and another one
+    /// is now. The applications get an error.
     pub fn set_down(&self) {
-        self.maps.state.up.store(0, Ordering::Release);
+        if !self.is_succeeded() {
+            self.maps.state.up.store(0, Ordering::Release);
+        }
+    }
+
+    /// Returns true if another process has become the daemon after this one.
+    fn is_succeeded(&self) -> bool {
+        let own = self.own_id;
+        own.is_some() && self.daemon().is_some_and(|daemon| Some(daemon) != own)
     }
 
     /// Checks that the daemon and the packet processes that it has named have not ended.

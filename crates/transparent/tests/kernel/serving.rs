@@ -1,9 +1,9 @@
 //! The packet processes of a tunnel, which are never selected.
 
 use crate::application::{Application, install};
-use crate::daemon::daemon_words;
+use crate::daemon::{begin, daemon_words, start_daemon};
 use crate::processes::{oracle, replace};
-use crate::scene::{REMOTE, Scene, at, everything_but, rules};
+use crate::scene::{REMOTE, Scene, TUNNEL, at, everything_but, rules, unmet};
 use std::fs;
 use std::process::Command;
 use std::time::Duration;
@@ -23,6 +23,7 @@ pub(crate) fn tests() -> Vec<SystemTest> {
             "a_packet_process_in_a_pid_namespace",
             a_packet_process_in_a_pid_namespace,
         ),
+        SystemTest::new("a_daemon_that_was_replaced", a_daemon_that_was_replaced),
     ]
 }
 
@@ -123,4 +124,21 @@ fn a_packet_process_in_a_pid_namespace() -> Result<()> {
     let answer = daemon.ask()?;
     ensure!(answer == "far far", "{answer}");
     Ok(())
+}
+
+/// Its end does not set down the tunnel of the next daemon.
+fn a_daemon_that_was_replaced() -> Result<()> {
+    let scene = Scene::new()?;
+    let carrier = install("carrier")?;
+    let tun = scene.tun.index().map_err(Error::io("TUN"))?;
+    let capture = scene
+        .home
+        .enter(|| begin(TUNNEL, "carrier", tun).map_err(unmet))?;
+    let mut next = start_daemon(&scene, "carrier")?;
+    drop(capture);
+    let to = at(REMOTE[0], 80);
+    scene.expect(&carrier, &["tcp", &to], "beyond")?;
+    next.kill()?;
+    step("the last one's does");
+    scene.expect(&carrier, &["tcp", &to], "failed 101 at once")
 }
