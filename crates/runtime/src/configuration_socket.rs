@@ -8,7 +8,7 @@ use std::os::unix::net::{UnixListener, UnixStream};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::thread;
-use std::time::{Duration, Instant};
+use std::time::{Duration, Instant, SystemTime};
 
 use socket2::{Domain, SockAddr, Socket, Type};
 use taupe_uapi::Request;
@@ -88,13 +88,13 @@ fn ends_within(mut stream: &UnixStream, limit: Duration) -> bool {
     }
 }
 
-/// Listens on a new socket file. Returns its inode too.
-fn listen(path: &Path) -> io::Result<(UnixListener, u64)> {
+/// Listens on a new socket file. Returns its identity too.
+fn listen(path: &Path) -> io::Result<(UnixListener, Identity)> {
     let socket = UnixListener::bind(path)?;
-    let inode = fs::set_permissions(path, Permissions::from_mode(0o600))
-        .and_then(|()| Ok(fs::metadata(path)?.ino()));
-    match inode {
-        Ok(inode) => Ok((socket, inode)),
+    let identity =
+        fs::set_permissions(path, Permissions::from_mode(0o600)).and_then(|()| Identity::of(path));
+    match identity {
+        Ok(identity) => Ok((socket, identity)),
         Err(error) => {
             // The first error matters, not one of the clean-up.
             let _ = fs::remove_file(path);
@@ -103,10 +103,29 @@ fn listen(path: &Path) -> io::Result<(UnixListener, u64)> {
     }
 }
 
+/// What distinguishes a file from another one with its path.
+#[derive(PartialEq, Eq)]
+struct Identity {
+    inode: u64,
+    /// Some file systems give a new file the inode of one that was removed. tmpfs, which does not,
+    /// may not record the time.
+    created: Option<SystemTime>,
+}
+
+impl Identity {
+    fn of(path: &Path) -> io::Result<Self> {
+        let meta = fs::symlink_metadata(path)?;
+        Ok(Self {
+            inode: meta.ino(),
+            created: meta.created().ok(),
+        })
+    }
+}
+
 /// The socket's file. It is removed when this is dropped, unless another program has replaced it.
 pub struct SocketFile {
     path: PathBuf,
-    inode: u64,
+    identity: Identity,
     is_handed_over: bool,
 }
 
@@ -144,8 +163,8 @@ impl Listener {
                 // The program does not accept, and its queue of connections is full.
                 Err((io::ErrorKind::WouldBlock, _)) => return Err(ListenError::Running(path)),
                 Err((io::ErrorKind::NotFound, _)) => match listen(&path) {
-                    Ok((socket, inode)) => {
-                        let file = Some(SocketFile::new(path, inode));
+                    Ok((socket, identity)) => {
+                        let file = Some(SocketFile::new(path, identity));
                         return Ok(Self { socket, file });
                     }
                     // `wg` removes a socket that refuses its connection. A new socket refuses
@@ -182,10 +201,10 @@ impl Listener {
 }
 
 impl SocketFile {
-    fn new(path: PathBuf, inode: u64) -> Self {
+    fn new(path: PathBuf, identity: Identity) -> Self {
         Self {
             path,
-            inode,
+            identity,
             is_handed_over: false,
         }
     }
@@ -197,8 +216,8 @@ impl SocketFile {
     /// The system's, if there is no file.
     pub fn of(interface: &str) -> io::Result<Self> {
         let path = run_directory::socket(interface);
-        let inode = fs::symlink_metadata(&path)?.ino();
-        Ok(Self::new(path, inode))
+        let identity = Identity::of(&path)?;
+        Ok(Self::new(path, identity))
     }
 
     /// Leaves the removal to another process: the file stays when `self` is dropped.
@@ -215,7 +234,7 @@ impl SocketFile {
     /// Returns true if the file is still the one that was created.
     #[must_use]
     pub fn exists(&self) -> bool {
-        fs::symlink_metadata(&self.path).is_ok_and(|meta| meta.ino() == self.inode)
+        Identity::of(&self.path).is_ok_and(|found| found == self.identity)
     }
 }
 
@@ -315,6 +334,24 @@ mod tests {
         let gone = connect(&path).unwrap_err();
         assert_eq!(gone.kind(), io::ErrorKind::ConnectionRefused);
         fs::remove_dir_all(&folder).unwrap();
+    }
+
+    /// ext4 gives the new file the inode of the old one, when its socket is closed too.
+    #[test]
+    fn a_socket_file_at_the_same_path_belongs_to_another_program() {
+        let name = format!("taupe-replaced-{}.sock", std::process::id());
+        let path = std::env::temp_dir().join(name);
+        let Listener { socket, file } = Listener::bind_at(path.clone()).unwrap();
+        let file = file.unwrap();
+        assert!(file.exists());
+        fs::remove_file(&path).unwrap();
+        drop(socket);
+        let other = UnixListener::bind(&path).unwrap();
+        assert!(!file.exists());
+        drop(file);
+        assert!(path.exists(), "the file of another program was removed");
+        drop(other);
+        fs::remove_file(&path).unwrap();
     }
 
     /// Like `wg`, which looks for devices while others begin.
