@@ -23,7 +23,7 @@
 
 // Without a secret preshared key, the private keys of the other peer must not have leaked before.
 // Those of the device itself may have (key compromise impersonation), except with OWN_KEYS_SECRET.
-#if defined PSK && !defined PSK_LEAKS_LATER && !defined PSK_NOT_NEEDED
+#if defined PSK && !defined PSK_LEAKS_LATER
 #define UNLESS_A false
 #define UNLESS_B false
 #elif defined OWN_KEYS_SECRET

@@ -161,7 +161,7 @@ impl Broker {
             .map_err(|_| io::Error::other(LinkError::Closed))
     }
 
-    /// Has an answer to a message of this device kept during a flood.
+    /// Has the flood filter pass answers to the handshake message with this sender index.
     pub(crate) fn expect_answer(&self, index: u32) -> Result<(), LinkError> {
         self.0
             .link

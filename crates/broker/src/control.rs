@@ -14,7 +14,7 @@ use crate::message::FromBroker;
 /// Time that a packet process has to read a message, and to execute a command.
 pub(crate) const PATIENCE: Duration = Duration::from_secs(10);
 
-/// Interval in which a wait looks whether the broker itself is busy.
+/// Interval between checks of a wait whether the broker itself is busy.
 const SLICE: Duration = Duration::from_millis(250);
 
 /// Commands of the broker's threads to the packet process.
@@ -63,7 +63,7 @@ impl Control {
         }
     }
 
-    /// Returns true if the packet process has been told to end the device.
+    /// Returns true after [`Self::stop`].
     pub(crate) fn is_stopped(&self) -> bool {
         self.is_stopped.load(Ordering::Relaxed)
     }
@@ -103,7 +103,7 @@ impl Control {
 
     /// Stops the device. Returns before it has ended.
     pub(crate) fn stop(control: Arc<Self>) {
-        // The answer comes after the command, which makes this visible to the thread that receives it.
+        // Before the command, so that whoever receives its answer sees this.
         control.is_stopped.store(true, Ordering::Relaxed);
         if control.command(&FromBroker::Stop, &[]).is_err() {
             return;
@@ -138,7 +138,8 @@ impl Control {
             if !timeout.timed_out() {
                 break;
             }
-            // Many short requests are no excuse: they would let it take any time.
+            // Only a single long request stops the clock. Otherwise the process could extend its time by
+            // many short ones.
             if !progress.is_served || progress.requests != requests {
                 *left = left.saturating_sub(SLICE);
             }
@@ -165,7 +166,7 @@ impl Control {
     /// Notes that the packet process has removed flows.
     ///
     /// # Errors
-    /// [`LinkError::Unexpected`] if it was not told to.
+    /// [`LinkError::Unexpected`] if no removal was requested.
     pub(crate) fn note_forgotten(&self) -> Result<(), LinkError> {
         let mut progress = self.progress();
         if progress.forgotten == progress.to_forget {
@@ -237,7 +238,7 @@ mod tests {
     }
 
     #[test]
-    fn a_broker_that_is_busy_is_one() {
+    fn a_long_request_stops_the_clock() {
         let (control, _process) = control();
         let (begun, begin) = mpsc::channel();
         thread::scope(|scope| {

@@ -78,7 +78,8 @@ impl System for ByBroker {
         }
     }
 
-    /// A process without rights cannot follow the interface to another network namespace.
+    /// Asks the broker, because a process without privileges cannot follow the interface to another
+    /// network namespace.
     fn link_state(&mut self, tun: &Tun, watch: &mut LinkWatch) -> io::Result<Option<LinkState>> {
         watch.discard_notifications()?;
         match self.0.ask(Request::LinkState, &[tun.as_fd()])?.0 {
@@ -126,13 +127,13 @@ impl Resolver for ByBroker {
         }
     }
 
-    /// The broker returns only such addresses.
+    /// The broker returns only addresses to which the device can send.
     fn can_send_to(&self, _: SocketAddr, _: u32) -> bool {
         true
     }
 }
 
-/// The filter of handshake floods, which the broker has loaded.
+/// The flood filter, which the broker has loaded.
 struct FilterOfBroker(Broker);
 
 impl LoadedFilter for FilterOfBroker {
@@ -142,7 +143,7 @@ impl LoadedFilter for FilterOfBroker {
 
     fn expect_answer(&mut self, index: u32) {
         if let Err(error) = self.0.expect_answer(index) {
-            debug!(%error, "having an answer kept in a flood");
+            debug!(%error, "announcing an answer to the flood filter");
         }
     }
 
@@ -256,5 +257,5 @@ fn group(record: GroupRecord, next: &mut vec::IntoIter<OwnedFd>) -> Result<Socke
 }
 
 fn wrong_answer() -> io::Error {
-    io::Error::other("the answer of the device's other process is of another kind")
+    io::Error::other("the broker's answer does not match the request")
 }

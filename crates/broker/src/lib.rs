@@ -1,6 +1,7 @@
 #![forbid(unsafe_code)]
 #![cfg(target_os = "linux")]
-//! A device in a process without rights, and the process that keeps them.
+//! Runs a device in an unprivileged process, the packet process. Its parent, the broker, keeps the
+//! privileges and serves its requests.
 //!
 //! ```text
 //!        broker (root)                                packet process (no rights)
@@ -16,8 +17,8 @@
 //! the device and reports that it has started. From then on it can only ask.
 //!
 //! A request is data of a fixed type. **The broker does not trust the packet process**: requests
-//! are bounded in size, look-ups and saved state in number, and an invalid one ends the packet process. If either process ends,
-//! the other ends too.
+//! are bounded in size, look-ups and saved state in number, and an invalid one ends the packet process.
+//! If either process ends, the other ends too.
 //!
 //! | file | content |
 //! |---|---|

@@ -13,7 +13,7 @@ use thiserror::Error;
 /// Error of the socket between the two processes.
 #[derive(Debug, Error)]
 pub enum LinkError {
-    /// The system's.
+    /// A system call failed.
     #[error("the socket to the other process of the device: {0}")]
     Io(#[from] io::Error),
     /// A message is not one of this version.

@@ -1,7 +1,7 @@
 //! The log of a packet process, which its broker copies to its own standard error.
 //!
-//! The packet process has only a socket to its broker: it cannot read the terminal, send it control sequences or shut
-//! down the journal's socket.
+//! The packet process has only a socket to its broker: it cannot read the terminal, send it control
+//! sequences or shut down the journal's socket.
 
 use std::io::{self, BufRead as _, BufReader, Read as _, Write as _};
 use std::os::unix::net::UnixStream;

@@ -1,5 +1,5 @@
-//! The messages between the two processes. On the socket each is a line of JSON, with descriptors where
-//! the comments say so.
+//! The messages between the two processes. Each is a JSON value in one record of a `SOCK_SEQPACKET`
+//! socket, with descriptors (`SCM_RIGHTS`) where the comments say so.
 
 use std::net::{Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::path::PathBuf;
@@ -49,11 +49,11 @@ pub(crate) enum Request {
     SetMark { mark: u32 },
     /// Find the state of the interface of the TUN that comes along.
     LinkState,
-    /// Load the filter of handshake floods.
+    /// Load the flood filter.
     LoadFilter,
     /// Attach the filter to the sockets that come along, or detach it.
     AttachFilter { on: bool },
-    /// Tell the number of datagrams that the filter has dropped.
+    /// Return the number of datagrams that the filter has dropped.
     CountDropped,
     /// A peer is about to get an endpoint name.
     PrepareLookUp,
@@ -107,7 +107,7 @@ pub(crate) enum Answer {
     Dropped(Option<u64>),
     Addresses(Vec<SocketAddr>),
     Timestamp([u8; 12]),
-    /// Pinned peers. Fewer than [`MAX_PINNED`] are the last.
+    /// Pinned peers. A list of fewer than [`MAX_PINNED`] is the last.
     Pinned(Vec<Key>),
     PinnedUnreadable {
         folder: PathBuf,

@@ -61,12 +61,12 @@ impl PacketProcess {
             message_socket::pair().map_err(start_error("cannot make a pair of sockets"))?;
         let link = Link::of_broker(ours, PATIENCE);
         let link = Arc::new(link.map_err(start_error("cannot make a pair of sockets"))?);
-        // The systemd units do not permit pipes, as these are of the group `@ipc`.
+        // `taupe@.service` does not permit pipes, as these are of the group `@ipc`.
         let pair = UnixStream::pair();
         let (log, output) = pair.map_err(start_error("cannot make a pair of sockets"))?;
         let log = CopiedLog::begin(log).map_err(start_error("cannot start a thread"))?;
         let child = spawn(&interface, theirs, &output.into())
-            .map_err(start_error("cannot start the process for packets"))?;
+            .map_err(start_error("cannot start the packet process"))?;
         let control = Arc::new(Control::new(Arc::clone(&link)));
         let id = child.id();
         let (started, wait) = mpsc::sync_channel(1);
@@ -216,10 +216,10 @@ impl Supervisor {
         }
     }
 
-    /// Checks the reason for which the device has ended. After a failure the tunnel stays closed, so a
-    /// packet process must not be able to report another reason that is not true.
+    /// Checks the reason for which the device has ended. After a failure traffic stays
+    /// blocked; after the other reasons it may be unblocked, so they are verified.
     fn check(&self, exit: &Exit) -> Result<(), LinkError> {
-        let (is_true, lie) = match exit {
+        let (is_true, false_claim) = match exit {
             Exit::InterfaceDeleted => {
                 let link = self.tun.as_ref().map(|tun| link_state(tun.as_fd()));
                 let is_gone = matches!(link, Some(Ok(None)));
@@ -234,7 +234,7 @@ impl Supervisor {
         };
         match is_true {
             true => Ok(()),
-            false => Err(LinkError::Unexpected(lie)),
+            false => Err(LinkError::Unexpected(false_claim)),
         }
     }
 
@@ -265,7 +265,7 @@ fn spawn(interface: &str, socket: OwnedFd, output: &OwnedFd) -> io::Result<Child
     let _ = close_on_exec_except(&[]);
     let start = |program: &OsStr| -> io::Result<Child> {
         let mut command = Command::new(program);
-        // The arguments only show in lists of processes what the process is.
+        // `taupe_os_linux::packet_process` recognises the process by these arguments, and `ps` shows them.
         command.arg0(PROGRAM).args([ARGUMENT, interface]);
         // Nothing is written to standard output, but `/dev/null` may not exist.
         let (out, err) = (output.try_clone()?, output.try_clone()?);

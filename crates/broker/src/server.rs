@@ -99,7 +99,8 @@ impl Server {
                 return Ok(None);
             }
             FromPacketProcess::Started => match descriptors.into_iter().next() {
-                // While the broker keeps a copy of its end of the socket, it would not notice its end.
+                // With a copy of the packet process's end of the socket, the broker would never notice that
+                // the process has ended.
                 Some(tun) if is_device(&tun) => Report::Started(tun),
                 None if lacks_descriptors => {
                     return Err(io::Error::from(Errno::MFILE).into());

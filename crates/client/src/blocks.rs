@@ -1,4 +1,4 @@
-//! Reading an answer of a process that is not trusted to end it.
+//! Reading an answer with limits on its size and its time.
 
 use std::io::{self, Read};
 use std::time::{Duration, Instant};
@@ -12,13 +12,13 @@ pub(crate) const BLOCK: usize = 64 << 10;
 struct Limits {
     /// Bytes, at most.
     bytes: u64,
-    /// Time from its first byte, besides that for its bytes.
+    /// Time from its first byte, to which that for its bytes is added.
     patience: Duration,
     /// Bytes per second of the slowest answer.
     slowest: u64,
 }
 
-/// A few hundred bytes for each of the largest number of peers.
+/// Enough for the largest number of peers.
 const LIMITS: Limits = Limits {
     bytes: 1 << 30,
     patience: Duration::from_secs(30),
@@ -28,7 +28,7 @@ const LIMITS: Limits = Limits {
 /// Reads an answer in blocks, which are erased, until `take` returns true or the connection ends.
 ///
 /// # Errors
-/// Those of `take` and of the stream; an error without a number of the system if the answer has more than
+/// Those of `take` and of the stream; an error without a code of the system if the answer has more than
 /// 1 GiB, or takes more than 30 s and a second for each MiB.
 pub fn read_blocks<E: From<io::Error>>(
     stream: &mut impl Read,
@@ -58,7 +58,7 @@ fn read_within<E: From<io::Error>>(
         let began = *began.get_or_insert_with(Instant::now);
         let longest = limits.patience + Duration::from_secs(total / limits.slowest);
         if total > limits.bytes || began.elapsed() > longest {
-            return Err(io::Error::other("the answer does not end").into());
+            return Err(io::Error::other("the answer is too long or too slow").into());
         }
     }
 }
@@ -99,7 +99,7 @@ mod tests {
 
     #[test]
     fn an_answer_ends() {
-        let does_not = Err("the answer does not end".to_owned());
+        let does_not = Err("the answer is too long or too slow".to_owned());
         assert_eq!(read(io::repeat(b'x').take(7), BLOCK), Ok(7));
         assert_eq!(read(io::repeat(b'x'), BLOCK), does_not);
         assert_eq!(read(Trickle, BLOCK), does_not);

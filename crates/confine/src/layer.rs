@@ -2,7 +2,7 @@
 
 use std::fmt;
 
-/// A layer. Each works without the others.
+/// A layer. Landlock and seccomp need `no_new_privs`. Otherwise each works without the others.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Layer {
     /// No program that this process could execute gains rights (`no_new_privs`).

@@ -9,17 +9,18 @@ use landlock::{
 use std::io;
 use taupe_os_linux::security::landlock_version;
 
-/// The newest interface whose kinds of access to files are refused.
+/// The newest Landlock ABI with a kind of access to files that is refused here.
 const INTERFACE: ABI = ABI::V5;
 
 /// The port of name servers.
 const DNS: u16 = 53;
 
-/// Accesses that older interfaces do not refuse: the first interface that does, and the access.
-const LATER: [(u32, &str); 4] = [
+/// Accesses that older ABIs do not refuse: the first ABI that does, and the access.
+const LATER: [(u32, &str); 5] = [
     (2, "links and renames between folders"),
     (3, "truncating files"),
     (4, "TCP connections"),
+    (5, "ioctl of devices"),
     (6, "signals and abstract sockets"),
 ];
 

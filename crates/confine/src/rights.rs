@@ -3,7 +3,8 @@
 use rustix::thread::CapabilitySet;
 use std::path::PathBuf;
 
-/// Rights of a thread after [`restrict_thread`](crate::restrict_thread). A path that does not exist then stays closed.
+/// Rights of a thread after [`restrict_thread`](crate::restrict_thread). A path that does not exist at
+/// that moment stays inaccessible.
 #[derive(Clone, Debug)]
 pub struct Rights {
     /// Folders in which it may create, read, write, rename and remove files.

@@ -103,7 +103,7 @@ fn listen(path: &Path) -> io::Result<(UnixListener, Identity)> {
     }
 }
 
-/// What distinguishes a file from another one with its path.
+/// Distinguishes a file from a later one with the same path.
 #[derive(PartialEq, Eq)]
 struct Identity {
     inode: u64,

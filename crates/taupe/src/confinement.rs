@@ -69,7 +69,8 @@ impl Confinement {
     /// nothing.
     pub(crate) fn of_packets() -> Self {
         read_kernel_version();
-        // The list of calls refuses paths without it. The systemd unit does not permit it.
+        // The list of calls refuses paths too. This takes CAP_SYS_ADMIN, which the systemd units do not
+        // give.
         match enter_empty_root() {
             Ok(()) => tracing::debug!("the packet process has an empty root directory"),
             Err(error) => tracing::debug!(%error, "the packet process keeps the root directory"),

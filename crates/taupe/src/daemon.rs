@@ -65,7 +65,7 @@ pub(crate) enum DaemonError {
 impl DaemonError {
     /// Returns true if the reason is that a process of the device has ended: it was killed, or has a
     /// defect.
-    pub(crate) fn is_death(&self) -> bool {
+    pub(crate) fn is_device_failure(&self) -> bool {
         match self {
             Self::Start(error) | Self::Outer(OuterError::Start { source: error, .. }) => {
                 matches!(error, StartError::Ended(_))

@@ -1,7 +1,7 @@
 //! A tunnel that goes through another one: `taupe up INNER --via OUTER`.
 //!
-//! Each device runs in a packet process of this process. A private network namespace contains the outer device's TUN
-//! interface and the inner device's UDP sockets. The outer device's UDP sockets are in the
+//! Each device has its own packet process, with this process as the broker of both. A private network
+//! namespace contains the outer device's TUN interface and the inner device's UDP sockets. The outer device's UDP sockets are in the
 //! machine's network namespace.
 
 mod device;

@@ -157,7 +157,7 @@ pub fn close(interface: &str, settings: &CaptureSettings) -> Result<bool, Transp
     or_clean_up(interface, || {
         let mut programs = Programs::load(interface, CaptureMode::TrafficControl)?;
         if programs.daemon().is_some() {
-            // It has begun meanwhile.
+            // Its daemon has started meanwhile.
             return Ok(false);
         }
         attach(&mut programs, [None, None], settings)?;

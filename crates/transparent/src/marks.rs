@@ -65,7 +65,7 @@ pub fn close(
     or_clean_up(interface, || {
         let programs = Programs::load(interface, CaptureMode::Fwmark)?;
         if programs.daemon().is_some() {
-            // It has begun meanwhile.
+            // Its daemon has started meanwhile.
             return Ok(false);
         }
         attach(programs, [None, None], mark, settings)?;

@@ -143,9 +143,9 @@ impl Programs {
     /// Opens the programs that another process has attached for the tunnel `interface` in the
     /// calling thread's network namespace, to list sockets and processes or to
     /// [`replace`](Self::replace) the rules; [`TunnelMaps::open`] suffices for the rest, and is
-    /// faster. The other process stays the daemon, which like its packet processes is never selected. Returns
-    /// `None` if nothing is attached. Creates no pins. Waits while another process brings the
-    /// tunnel up or takes it down.
+    /// faster. The other process stays the daemon, which like its packet processes is never
+    /// selected. Returns `None` if nothing is attached. Creates no pins. Waits while another
+    /// process brings the tunnel up or takes it down.
     ///
     /// # Errors
     ///

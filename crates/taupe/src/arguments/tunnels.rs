@@ -47,9 +47,10 @@ Exit status:
   1  Failed, or the tunnel is up already; standard error says what, why and what
      to do. All changes are undone.
   2  Wrong usage; nothing was done.
-  75 With --foreground: the device failed. Traffic of a full tunnel, and of
-     selected applications unless KillSwitch = off, stays blocked until `taupe
-     down` or `taupe up`.";
+  75 With --foreground: the device failed. If the tunnel was up, its changes
+     stay; otherwise they are undone, except that selected applications stay
+     blocked. Traffic of a full tunnel that was up, and of selected applications
+     unless KillSwitch = off, stays blocked until `taupe down` or `taupe up`.";
 
 pub(super) const UP_EXAMPLES: &str = "\
 Examples:

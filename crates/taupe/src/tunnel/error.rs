@@ -124,7 +124,7 @@ pub(super) enum TunnelError {
     Save(#[from] adapter::NotSaved),
     #[error("{0}")]
     Ended(String),
-    /// The changes that `up` has made stay.
+    /// If the tunnel was up, the changes that `up` has made stay.
     #[error("{0}")]
     DeviceFailed(String),
     #[error(transparent)]

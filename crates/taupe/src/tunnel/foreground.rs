@@ -48,17 +48,17 @@ pub(super) fn run<D: Device>(
         let _ = signals.send(Event::Signal(signal));
     });
     let mut console = console.map_err(TunnelError::Signals)?;
-    let mut devices = InProcess::<D> {
+    let mut devices = ForegroundDevices::<D> {
         tunnel,
         device: Some(device),
         events: sender,
         stopper: None,
-        is_dead: false,
+        has_device_failed: false,
         kind: PhantomData,
     };
     let up = adapter::up(request, &mut devices, &mut console);
     console.print_routes();
-    let mut is_dead = devices.is_dead;
+    let mut has_device_failed = devices.has_device_failed;
     let mut running = Running {
         conf,
         request,
@@ -69,9 +69,9 @@ pub(super) fn run<D: Device>(
     };
     if up.is_err() {
         // The device removes its socket before it ends.
-        is_dead |= running.await_end();
+        has_device_failed |= running.await_end();
     }
-    tunnel.finish(&up, is_dead);
+    tunnel.finish(&up, has_device_failed);
     match up {
         Ok(()) => running.stay(),
         Err(error) => {
@@ -81,7 +81,7 @@ pub(super) fn run<D: Device>(
                 return Ok(());
             }
             let error = TunnelError::from(error);
-            Err(match is_dead {
+            Err(match has_device_failed {
                 true => TunnelError::DeviceFailed(error.to_string()),
                 false => error,
             })
@@ -93,25 +93,25 @@ fn leaves_nothing(error: &UpError) -> bool {
     matches!(error, UpError::Failed { leftovers, .. } if leftovers.is_empty())
 }
 
-struct InProcess<'a, D> {
+struct ForegroundDevices<'a, D> {
     tunnel: &'a TunnelPlan<'a>,
     /// Plan of the device. `None` after the device has started.
     device: Option<DevicePlan>,
     events: Sender<Event>,
     stopper: Option<Stopper>,
     /// True if the device has not started because one of its processes has ended.
-    is_dead: bool,
+    has_device_failed: bool,
     kind: PhantomData<D>,
 }
 
 type Stopper = Box<dyn FnOnce() + Send>;
 
-impl<D: Device> Devices for InProcess<'_, D> {
+impl<D: Device> Devices for ForegroundDevices<'_, D> {
     fn start(&mut self, interface: &str) -> Result<(), String> {
         let plan = self.device.take();
         let plan = plan.ok_or_else(|| format!("{interface} has been started already"))?;
         let device = daemon::start_here::<D>(plan).map_err(|error| {
-            self.is_dead = error.is_death();
+            self.has_device_failed = error.is_device_failure();
             error.to_string()
         })?;
         self.tunnel.device_started();

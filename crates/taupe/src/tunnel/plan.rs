@@ -191,16 +191,16 @@ impl TunnelPlan<'_> {
         }
     }
 
-    /// Completes the work after the tunnel has been brought up, or has failed to be. `is_dead` is true if
-    /// the device has failed.
-    pub(super) fn finish(&self, brought_up: &Result<(), UpError>, is_dead: bool) {
+    /// Completes the work after the tunnel has been brought up, or has failed to be.
+    /// `has_device_failed` is true if the device has failed.
+    pub(super) fn finish(&self, brought_up: &Result<(), UpError>, has_device_failed: bool) {
         let interface = self.conf.interface.as_str();
         let is_up = brought_up.is_ok();
         if let Some(selected) = &self.selected {
             if is_up && self.outer.is_none() {
                 hand_over(interface, &self.names);
             }
-            selected.finish(brought_up, is_dead);
+            selected.finish(brought_up, has_device_failed);
         }
         if let (Some(outer), true) = (&self.outer, is_up) {
             outer.print_missing_addresses();

@@ -215,10 +215,11 @@ impl<'a> SelectedApplications<'a> {
         }
     }
 
-    /// Completes the work after the tunnel has been brought up, or has failed to be. If the device of a new
-    /// tunnel has failed (`is_dead`), applications stay blocked, as if this process had been killed.
-    pub(super) fn finish(&self, brought_up: &Result<(), UpError>, is_dead: bool) {
-        let is_undone = self.is_new && !is_dead;
+    /// Completes the work after the tunnel has been brought up, or has failed to be. If the device
+    /// of a new tunnel has failed (`has_device_failed`), applications stay blocked, as if this
+    /// process had been killed.
+    pub(super) fn finish(&self, brought_up: &Result<(), UpError>, has_device_failed: bool) {
+        let is_undone = self.is_new && !has_device_failed;
         match brought_up {
             Ok(()) => {
                 if !self.is_marked {

@@ -13,8 +13,8 @@ static __always_inline bool is_alive(struct task_struct *task)
 
 /*
  * Makes the reader the daemon, and finds the packet processes that it has named among its
- * children. Writes the index of each that is alive. A process in a PID namespace cannot
- * learn its PID in the initial one in another way.
+ * children. Writes the index of each that is alive. A process in a PID namespace has
+ * no other means to learn its PID in the initial namespace.
  */
 SEC("iter/task")
 int taupe_adopt(struct bpf_iter__task *context)

@@ -35,8 +35,8 @@ impl Programs {
         if packet_processes == [None, None] {
             return Ok(());
         }
-        // A process may have ended before its PID was written: `taupe_exit` has not found it then. After
-        // the wait, that shows; and whoever ends later is found.
+        // If a process ended before its PID was written, `taupe_exit` missed it. After the wait, the
+        // second pass lists only processes that are alive, and `taupe_exit` finds each later end.
         wait_for_programs()?;
         let listed = adopt()?;
         let alive: Vec<u32> = records::parse(&listed).collect();

@@ -140,7 +140,7 @@ fn adapter_mode() -> Result<()> {
     let after = network(&world.near)?;
     ensure!(before == after, "before: {before}\nafter: {after}");
     ensure!(process.runs()?, "{}", process.output());
-    step("it cannot open the tunnel by a lie");
+    step("a false report does not unblock traffic");
     claim_deletion(process.packet_process_id())?;
     let status = process.wait(PATIENCE)?;
     ensure!(status.code() == Some(DEVICE_FAILED), "{status}");
