@@ -4,7 +4,7 @@ use std::os::fd::BorrowedFd;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::thread;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use tracing::{debug, warn};
 
@@ -13,6 +13,10 @@ use crate::message::FromBroker;
 
 /// Time that a packet process has to read a message, and to execute a command.
 pub(crate) const PATIENCE: Duration = Duration::from_secs(10);
+
+/// Times that a wait may take in all, if the broker is busy. A packet process could keep it busy with
+/// requests that take long.
+const BUSY: u32 = 6;
 
 /// Interval between checks of a wait whether the broker itself is busy.
 const SLICE: Duration = Duration::from_millis(250);
@@ -44,11 +48,20 @@ struct Progress {
 }
 
 /// The time that is left for a packet process.
-pub(crate) struct Patience(Duration);
+pub(crate) struct Patience {
+    left: Duration,
+    /// The end also if the broker is busy until then.
+    end: Instant,
+}
 
 impl Patience {
     pub(crate) fn new() -> Self {
-        Self(PATIENCE)
+        Self::of(PATIENCE)
+    }
+
+    fn of(left: Duration) -> Self {
+        let end = Instant::now() + BUSY * left;
+        Self { left, end }
     }
 }
 
@@ -121,11 +134,11 @@ impl Control {
     }
 
     /// Waits until `is_done`, or until the packet process has ended. Ends one that takes too long, and
-    /// logs `why`. Time in which the broker is busy with a single request does not count.
+    /// logs `why`. Time in which the broker is busy with a single request does not count, up to a limit.
     fn wait(
         &self,
         is_done: impl Fn(&Progress) -> bool,
-        Patience(left): &mut Patience,
+        patience: &mut Patience,
         why: &'static str,
     ) -> Result<(), LinkError> {
         let goes_on = |progress: &mut Progress| !progress.has_ended && !is_done(progress);
@@ -141,9 +154,9 @@ impl Control {
             // Only a single long request stops the clock. Otherwise the process could extend its time by
             // many short ones.
             if !progress.is_served || progress.requests != requests {
-                *left = left.saturating_sub(SLICE);
+                patience.left = patience.left.saturating_sub(SLICE);
             }
-            if left.is_zero() {
+            if patience.left.is_zero() || Instant::now() > patience.end {
                 // Logging may block.
                 drop(progress);
                 self.give_up(&LinkError::Unexpected(why));
@@ -159,8 +172,9 @@ impl Control {
     /// Ends a packet process by closing the socket. The process exits when it finds the socket closed.
     /// Otherwise the supervisor, whose end is closed too, kills it.
     fn give_up(&self, why: &LinkError) {
-        warn!(%why, "ending the packet process");
         self.link.close();
+        // Logging may block, so it comes last.
+        warn!(%why, "the packet process was ended");
     }
 
     /// Notes that the packet process has removed flows.
@@ -231,8 +245,28 @@ mod tests {
                     control.serve(|| thread::sleep(SLICE / 50));
                 }
             });
-            let waited = control.wait(|_| false, &mut Patience(2 * SLICE), "it waits");
+            let waited = control.wait(|_| false, &mut Patience::of(2 * SLICE), "it waits");
             is_over.store(true, Ordering::Relaxed);
+            assert!(matches!(waited, Err(LinkError::Unexpected("it waits"))));
+        });
+    }
+
+    #[test]
+    fn a_wait_ends_even_if_the_broker_stays_busy() {
+        let (control, _process) = control();
+        let (begun, begin) = mpsc::channel();
+        let (over, end) = mpsc::channel();
+        thread::scope(|scope| {
+            let control = &control;
+            scope.spawn(move || {
+                control.serve(|| {
+                    begun.send(()).expect("a receiver");
+                    end.recv().expect("the end");
+                });
+            });
+            begin.recv().expect("a request");
+            let waited = control.wait(|_| false, &mut Patience::of(SLICE), "it waits");
+            over.send(()).expect("a receiver");
             assert!(matches!(waited, Err(LinkError::Unexpected("it waits"))));
         });
     }
@@ -250,7 +284,7 @@ mod tests {
                 control.note_end();
             });
             begin.recv().expect("a request");
-            let waited = control.wait(|_| false, &mut Patience(2 * SLICE), "it waits");
+            let waited = control.wait(|_| false, &mut Patience::of(2 * SLICE), "it waits");
             assert!(matches!(waited, Err(LinkError::Closed)), "{waited:?}");
         });
     }

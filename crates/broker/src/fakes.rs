@@ -174,6 +174,7 @@ impl SavedState for FakeState {
 /// A server, and the other end of its socket.
 pub(crate) struct ServedClient {
     server: Server,
+    answers: Arc<Link>,
     link: Link,
     pub(crate) resolver: Arc<FakeResolver>,
 }
@@ -187,11 +188,12 @@ impl ServedClient {
             resolver: Arc::clone(&resolver) as Arc<dyn Resolver>,
             saved: Box::new(FakeState::default()),
         };
-        let link = Link::of_broker(broker, PATIENCE)?;
+        let answers = Arc::new(Link::of_broker(broker, PATIENCE)?);
         // A test fails instead of waiting for ever.
         set_socket_timeout(&client, Timeout::Recv, Some(PATIENCE))?;
         Ok(Self {
-            server: Server::new(environment, Arc::new(link)),
+            server: Server::new(environment, Arc::clone(&answers)),
+            answers,
             link: Link::new(client),
             resolver,
         })
@@ -203,11 +205,12 @@ impl ServedClient {
         text: Vec<u8>,
         descriptors: Vec<OwnedFd>,
     ) -> Result<Option<Report>, LinkError> {
-        self.server.handle(Message {
+        let handled = self.server.handle(Message {
             text,
             descriptors,
             lacks_descriptors: false,
-        })
+        });
+        handled?.finish(&self.answers)
     }
 
     /// Handles a message of this version.
@@ -232,7 +235,7 @@ impl ServedClient {
     /// Ends the server. Returns true if it has sent nothing else.
     pub(crate) fn has_sent_no_more(self) -> bool {
         // Threads that look names up may still own the other end.
-        drop(self.server);
+        drop((self.server, self.answers));
         matches!(self.link.receive_text(), Err(LinkError::Closed))
     }
 }

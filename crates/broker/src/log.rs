@@ -53,9 +53,19 @@ fn copy_lines(log: impl io::Read, mut write: impl FnMut(&str)) -> io::Result<()>
         let text = text.trim_end_matches(['\n', '\r']);
         let plain = text
             .chars()
-            .map(|it| if it.is_control() { ' ' } else { it });
+            .map(|it| if controls_text(it) { ' ' } else { it });
         write(&plain.chain(['\n']).collect::<String>());
     }
+}
+
+/// Returns true for characters that control a terminal, and for those that begin another line or change
+/// the direction of the text.
+pub(crate) fn controls_text(character: char) -> bool {
+    character.is_control()
+        || matches!(
+            character,
+            '\u{61c}' | '\u{200e}'..='\u{200f}' | '\u{2028}'..='\u{202e}' | '\u{2066}'..='\u{2069}'
+        )
 }
 
 #[cfg(test)]
@@ -70,8 +80,8 @@ mod tests {
 
     #[test]
     fn lines_cannot_control_a_terminal() {
-        let text = b"one\n\x1b[2Jtwo\x07\r\n\xc2\x9b31m\xffthree";
-        let expected = ["one\n", " [2Jtwo \n", " 31m\u{fffd}three\n"];
+        let text = b"one\n\x1b[2Jtwo\x07\r\n\xc2\x9b31m\xffthree\xe2\x80\xae";
+        let expected = ["one\n", " [2Jtwo \n", " 31m\u{fffd}three \n"];
         assert_eq!(copied(text), expected);
     }
 

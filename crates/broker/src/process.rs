@@ -6,10 +6,11 @@ use std::os::unix::ffi::OsStrExt as _;
 use std::os::unix::net::UnixStream;
 use std::os::unix::process::CommandExt as _;
 use std::process::{Child, Command};
+use std::sync::mpsc::RecvTimeoutError;
 use std::sync::{Arc, mpsc};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
-use std::{io, thread};
+use std::{env, io, thread};
 
 use taupe_engine::{Environment, Exit, Options, StartError, UapiSource};
 use taupe_nat::translate::Settings;
@@ -29,6 +30,13 @@ use crate::translator::RemoteTranslator;
 
 /// Time that a packet process has to end after it has reported the device's end.
 const ENDING: Duration = Duration::from_secs(5);
+
+/// Time that a packet process has to start the device.
+const STARTING: Duration = Duration::from_secs(60);
+
+/// Environment variables that a packet process inherits: those that it reads, and that of the dynamic
+/// linker.
+const VARIABLES: [&str; 3] = ["TAUPE_CONFINE", "RUST_BACKTRACE", "LD_LIBRARY_PATH"];
 
 /// A device in a packet process.
 pub struct PacketProcess {
@@ -86,7 +94,7 @@ impl PacketProcess {
             .name("broker".into())
             .spawn(move || supervisor.run())
             .map_err(start_error("cannot start a thread"))?;
-        let failed = match (wait.recv(), sent) {
+        let failed = match (wait.recv_timeout(STARTING), sent) {
             (Ok(Ok(())), _) => {
                 return Ok(Self {
                     id,
@@ -96,6 +104,12 @@ impl PacketProcess {
                 });
             }
             (Ok(Err(reason)), _) => reason,
+            (Err(RecvTimeoutError::Timeout), _) => {
+                link.close();
+                let _ = thread.join();
+                let reason = format!("its packet process did not start it within {STARTING:?}");
+                return Err(StartError::Ended(reason));
+            }
             (Err(_), Ok(()) | Err(LinkError::Closed)) => {
                 return Err(match thread.join() {
                     Ok(Exit::Failed(reason)) => StartError::Ended(reason),
@@ -165,8 +179,9 @@ impl Supervisor {
                 Exit::Failed(format!("its packet process has ended ({status})"))
             }
             Err(error) => {
-                warn!(%error, "ending the packet process");
                 self.end(Duration::ZERO);
+                // Logging may block, so it comes last.
+                warn!(%error, "the packet process was ended");
                 Exit::Failed(error.to_string())
             }
         };
@@ -185,8 +200,9 @@ impl Supervisor {
     fn serve(&mut self) -> Result<Exit, LinkError> {
         loop {
             let message = self.control.link.receive_text()?;
-            let handled = self.control.serve(|| self.server.handle(message));
-            let Some(report) = handled? else {
+            // The clock goes on while the packet process does not read its answer.
+            let handled = self.control.serve(|| self.server.handle(message))?;
+            let Some(report) = handled.finish(&self.control.link)? else {
                 continue;
             };
             match report {
@@ -265,6 +281,13 @@ fn spawn(interface: &str, socket: OwnedFd, output: &OwnedFd) -> io::Result<Child
     let _ = close_on_exec_except(&[]);
     let start = |program: &OsStr| -> io::Result<Child> {
         let mut command = Command::new(program);
+        // Other variables may be secrets of the user who has started the tunnel.
+        command.env_clear();
+        command.envs(
+            VARIABLES
+                .iter()
+                .filter_map(|it| Some((it, env::var_os(it)?))),
+        );
         // `taupe_os_linux::packet_process` recognises the process by these arguments, and `ps` shows them.
         command.arg0(PROGRAM).args([ARGUMENT, interface]);
         // Nothing is written to standard output, but `/dev/null` may not exist.

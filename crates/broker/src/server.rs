@@ -2,6 +2,7 @@
 
 use std::collections::BTreeSet;
 use std::io;
+use std::ops::Bound;
 use std::os::fd::{BorrowedFd, OwnedFd};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -20,6 +21,7 @@ use taupe_runtime::names::look_up;
 use tracing::debug;
 
 use crate::link::{Link, LinkError};
+use crate::log::controls_text;
 use crate::message::{
     Answer, BindFailure, FromBroker, FromPacketProcess, GroupRecord, Key, LinkRecord, MAX_PINNED,
     Request, SocketRecord,
@@ -36,7 +38,7 @@ pub(crate) const MAX_LOOKUPS: usize = 4;
 const MAX_KEYS: usize = 1024;
 
 /// Changes of pins that a packet process may make, at most: a few for each of the largest number of
-/// peers.
+/// peers. The number of pins is limited where they are saved.
 const MAX_PINS: u32 = 1 << 22;
 
 /// Executes the requests of one packet process.
@@ -48,6 +50,8 @@ pub(crate) struct Server {
     /// Keys for which state has been saved.
     keys: BTreeSet<Key>,
     pins: u32,
+    /// The pinned peers of which the packet process reads the pages now, and their private key.
+    pages: Option<(Key, BTreeSet<Key>)>,
 }
 
 /// A message that is no request.
@@ -60,6 +64,28 @@ pub(crate) enum Report {
     Ended(Exit),
 }
 
+/// Result of a message.
+#[derive(Debug)]
+pub(crate) enum Handled {
+    /// Nothing is left to do, or another thread answers.
+    Done,
+    /// The answer that is to be sent, with its sockets.
+    Answer(FromBroker, Vec<OwnedFd>),
+    Report(Report),
+}
+
+impl Handled {
+    /// Sends the answer, or returns the report. This may take as long as the packet process takes to
+    /// read its messages.
+    pub(crate) fn finish(self, link: &Link) -> Result<Option<Report>, LinkError> {
+        match self {
+            Self::Done => Ok(None),
+            Self::Answer(answer, sockets) => link.send(&answer, &borrowed(&sockets)).map(|()| None),
+            Self::Report(report) => Ok(Some(report)),
+        }
+    }
+}
+
 impl Server {
     pub(crate) fn new(environment: Environment, link: Arc<Link>) -> Self {
         Self {
@@ -69,34 +95,38 @@ impl Server {
             lookups: Arc::default(),
             keys: BTreeSet::new(),
             pins: 0,
+            pages: None,
         }
     }
 
     /// Executes a request, or returns a report.
-    pub(crate) fn handle(&mut self, message: Message) -> Result<Option<Report>, LinkError> {
+    pub(crate) fn handle(&mut self, message: Message) -> Result<Handled, LinkError> {
         let Message {
             text,
             descriptors,
             lacks_descriptors,
         } = message;
-        Ok(Some(match serde_json::from_slice(&text)? {
+        Ok(Handled::Report(match serde_json::from_slice(&text)? {
             FromPacketProcess::Request { id, .. } if lacks_descriptors => {
                 let answer = Answer::Refused(no_room());
-                self.link.send(&FromBroker::Answer { id, answer }, &[])?;
-                return Ok(None);
+                return Ok(Handled::Answer(
+                    FromBroker::Answer { id, answer },
+                    Vec::new(),
+                ));
             }
             FromPacketProcess::Request { id, request } => {
-                if let Some((answer, sockets)) = self.execute(id, request, &descriptors) {
-                    let answer = FromBroker::Answer { id, answer };
-                    self.link.send(&answer, &borrowed(&sockets))?;
-                }
-                return Ok(None);
+                return Ok(match self.execute(id, request, &descriptors) {
+                    None => Handled::Done,
+                    Some((answer, sockets)) => {
+                        Handled::Answer(FromBroker::Answer { id, answer }, sockets)
+                    }
+                });
             }
             FromPacketProcess::ExpectAnswer { index } => {
                 if let Some(filter) = &mut self.filter {
                     filter.expect_answer(index);
                 }
-                return Ok(None);
+                return Ok(Handled::Done);
             }
             FromPacketProcess::Started => match descriptors.into_iter().next() {
                 // With a copy of the packet process's end of the socket, the broker would never notice that
@@ -177,24 +207,37 @@ impl Server {
                 saved.save_timestamp(&PublicKey(key), Tai64N(timestamp));
                 Answer::Done
             }
-            Request::Pinned { key, after } => match saved.pinned_peers(&PublicKey(key)) {
-                Ok(all) => {
-                    let all = all.into_iter().map(|PublicKey(peer)| peer);
-                    let rest = all.filter(|peer| after.is_none_or(|after| *peer > after));
-                    Answer::Pinned(rest.take(MAX_PINNED).collect::<Vec<Key>>())
-                }
-                Err(error) => {
-                    let (folder, error) = error.into_parts();
-                    let reason = error.to_string();
-                    Answer::PinnedUnreadable { folder, reason }
-                }
-            },
+            Request::Pinned { key, after } => return Some(self.page(key, after)),
             Request::SavePin { key, peer, pinned } => {
                 saved.save_pin(&PublicKey(key), PublicKey(peer), pinned);
                 Answer::Done
             }
         };
         Some(without_sockets(answer))
+    }
+
+    /// Returns a page of the pinned peers of a key. They are read from disk for the first page only.
+    fn page(&mut self, key: Key, after: Option<Key>) -> (Answer, Vec<OwnedFd>) {
+        let read = self.pages.take();
+        let read = read.filter(|(of, _)| *of == key && after.is_some());
+        let peers = match read {
+            Some((_, peers)) => peers,
+            None => match self.environment.saved.pinned_peers(&PublicKey(key)) {
+                Ok(peers) => peers.into_iter().map(|PublicKey(peer)| peer).collect(),
+                Err(error) => {
+                    let (folder, error) = error.into_parts();
+                    let reason = error.to_string();
+                    return without_sockets(Answer::PinnedUnreadable { folder, reason });
+                }
+            },
+        };
+        let from = after.map_or(Bound::Unbounded, Bound::Excluded);
+        let page = peers.range((from, Bound::Unbounded)).take(MAX_PINNED);
+        let page: Vec<Key> = page.copied().collect();
+        if page.len() == MAX_PINNED {
+            self.pages = Some((key, peers));
+        }
+        without_sockets(Answer::Pinned(page))
     }
 
     /// Returns the reason if a request would fill the disk.
@@ -270,7 +313,9 @@ fn is_device(descriptor: &OwnedFd) -> bool {
 
 /// Returns a reason of the packet process without characters that control a terminal.
 fn printable(reason: &str) -> String {
-    let plain = reason.chars().map(|c| if c.is_control() { ' ' } else { c });
+    let plain = reason
+        .chars()
+        .map(|c| if controls_text(c) { ' ' } else { c });
     plain.take(MAX_REASON).collect()
 }
 

@@ -14,6 +14,7 @@ use taupe_adapter::journal::DIRECTORY;
 use taupe_nat::flows::CAPACITY;
 use taupe_nat::translate::{SilentServers, Translator};
 use taupe_runtime::clock::boot;
+use taupe_runtime::file_identity::FileIdentity;
 
 /// Timeout of either end.
 const TIMEOUT: Duration = Duration::from_secs(2);
@@ -46,7 +47,11 @@ const SILENT: &str = "silent";
 
 /// Serves the state of a translation until dropped.
 #[derive(Debug)]
-pub struct TrafficServer(PathBuf);
+pub struct TrafficServer {
+    path: PathBuf,
+    /// The socket's file.
+    file: Option<FileIdentity>,
+}
 
 impl TrafficServer {
     /// Starts serving in a thread, which ends with this process. `answer` writes the state to a
@@ -68,6 +73,7 @@ impl TrafficServer {
         }
         let listener = UnixListener::bind(&path)?;
         fs::set_permissions(&path, Permissions::from_mode(0o600))?;
+        let file = FileIdentity::of(&path).ok();
         let serve = move || {
             for stream in listener.incoming() {
                 let written = stream.and_then(&answer);
@@ -79,13 +85,16 @@ impl TrafficServer {
             }
         };
         thread::Builder::new().name("flows".into()).spawn(serve)?;
-        Ok(Self(path))
+        Ok(Self { path, file })
     }
 }
 
 impl Drop for TrafficServer {
     fn drop(&mut self) {
-        let _ = fs::remove_file(&self.0);
+        // The next process of the tunnel may have its own file there already.
+        if self.file.is_some() && self.file == FileIdentity::of(&self.path).ok() {
+            let _ = fs::remove_file(&self.path);
+        }
     }
 }
 

@@ -3,12 +3,12 @@
 use std::fs::{self, Permissions};
 use std::io::{self, Read as _};
 use std::os::fd::OwnedFd;
-use std::os::unix::fs::{MetadataExt, PermissionsExt};
+use std::os::unix::fs::PermissionsExt as _;
 use std::os::unix::net::{UnixListener, UnixStream};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::thread;
-use std::time::{Duration, Instant, SystemTime};
+use std::time::{Duration, Instant};
 
 use socket2::{Domain, SockAddr, Socket, Type};
 use taupe_uapi::Request;
@@ -18,6 +18,7 @@ use zeroize::Zeroizing;
 
 use crate::clients::{ClientSlot, Clients, TICK};
 use crate::configuration::serve_client;
+use crate::file_identity::FileIdentity;
 use crate::run_directory;
 pub use crate::run_directory::RunDirectoryError;
 
@@ -89,10 +90,10 @@ fn ends_within(mut stream: &UnixStream, limit: Duration) -> bool {
 }
 
 /// Listens on a new socket file. Returns its identity too.
-fn listen(path: &Path) -> io::Result<(UnixListener, Identity)> {
+fn listen(path: &Path) -> io::Result<(UnixListener, FileIdentity)> {
     let socket = UnixListener::bind(path)?;
-    let identity =
-        fs::set_permissions(path, Permissions::from_mode(0o600)).and_then(|()| Identity::of(path));
+    let identity = fs::set_permissions(path, Permissions::from_mode(0o600))
+        .and_then(|()| FileIdentity::of(path));
     match identity {
         Ok(identity) => Ok((socket, identity)),
         Err(error) => {
@@ -103,29 +104,10 @@ fn listen(path: &Path) -> io::Result<(UnixListener, Identity)> {
     }
 }
 
-/// Distinguishes a file from a later one with the same path.
-#[derive(PartialEq, Eq)]
-struct Identity {
-    inode: u64,
-    /// Some file systems give a new file the inode of one that was removed. tmpfs, which does not,
-    /// may not record the time.
-    created: Option<SystemTime>,
-}
-
-impl Identity {
-    fn of(path: &Path) -> io::Result<Self> {
-        let meta = fs::symlink_metadata(path)?;
-        Ok(Self {
-            inode: meta.ino(),
-            created: meta.created().ok(),
-        })
-    }
-}
-
 /// The socket's file. It is removed when this is dropped, unless another program has replaced it.
 pub struct SocketFile {
     path: PathBuf,
-    identity: Identity,
+    identity: FileIdentity,
     is_handed_over: bool,
 }
 
@@ -201,7 +183,7 @@ impl Listener {
 }
 
 impl SocketFile {
-    fn new(path: PathBuf, identity: Identity) -> Self {
+    fn new(path: PathBuf, identity: FileIdentity) -> Self {
         Self {
             path,
             identity,
@@ -216,7 +198,7 @@ impl SocketFile {
     /// The system's, if there is no file.
     pub fn of(interface: &str) -> io::Result<Self> {
         let path = run_directory::socket(interface);
-        let identity = Identity::of(&path)?;
+        let identity = FileIdentity::of(&path)?;
         Ok(Self::new(path, identity))
     }
 
@@ -234,7 +216,7 @@ impl SocketFile {
     /// Returns true if the file is still the one that was created.
     #[must_use]
     pub fn exists(&self) -> bool {
-        Identity::of(&self.path).is_ok_and(|found| found == self.identity)
+        FileIdentity::of(&self.path).is_ok_and(|found| found == self.identity)
     }
 }
 

@@ -47,11 +47,65 @@ pub(crate) fn create(dir: &Path, path: &Path) -> io::Result<()> {
     dir.parent().map_or(Ok(()), sync_folder)
 }
 
-/// Removes a file in `dir` if it exists.
-pub(crate) fn remove(dir: &Path, path: &Path) -> io::Result<()> {
+/// Removes a file in `dir`. Returns false if it did not exist.
+pub(crate) fn remove(dir: &Path, path: &Path) -> io::Result<bool> {
     match fs::remove_file(path) {
-        Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(()),
-        removed => removed.and_then(|()| sync_folder(dir)),
+        Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(false),
+        removed => removed.and_then(|()| sync_folder(dir)).map(|()| true),
+    }
+}
+
+/// Limit of the number of files in a folder of the saved state. A device whose state another process
+/// saves has one. Otherwise code that an attacker runs in the device could fill the disk, also by a few
+/// files after each restart.
+pub(crate) struct Room {
+    /// `None` permits any number. A confined process could not count the files.
+    limit: Option<usize>,
+    /// Files that exist, since they were counted.
+    used: Option<usize>,
+}
+
+impl Room {
+    pub(crate) fn new(limit: Option<usize>) -> Self {
+        Self { limit, used: None }
+    }
+
+    /// Returns an error if `path` does not exist and there are too many files already, which `count`
+    /// counts.
+    pub(crate) fn check(
+        &mut self,
+        path: &Path,
+        count: impl FnOnce() -> io::Result<usize>,
+    ) -> io::Result<()> {
+        let Some(limit) = self.limit.filter(|_| !path.exists()) else {
+            return Ok(());
+        };
+        let used = match self.used {
+            Some(used) => used,
+            // An unreadable folder has other errors.
+            None => count().unwrap_or_default(),
+        };
+        if used >= limit {
+            return Err(io::Error::other(format!(
+                "there are {used} records already, more than Taupe ever needs; delete those of keys \
+                 that are not in use"
+            )));
+        }
+        self.used = Some(used + 1);
+        Ok(())
+    }
+
+    /// Notes that a file was removed.
+    pub(crate) fn removed(&mut self) {
+        self.used = self.used.map(|used| used.saturating_sub(1));
+    }
+}
+
+/// Counts the entries of a folder. A folder that does not exist has none.
+pub(crate) fn count_entries(dir: &Path) -> io::Result<usize> {
+    match fs::read_dir(dir) {
+        Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(0),
+        entries => Ok(entries?.count()),
     }
 }
 

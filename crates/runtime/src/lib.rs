@@ -15,6 +15,8 @@ pub mod configuration;
 pub mod configuration_socket;
 #[cfg(feature = "driver")]
 pub mod driver;
+#[cfg(all(feature = "configuration", unix))]
+pub mod file_identity;
 #[cfg(feature = "driver")]
 mod files;
 #[cfg(feature = "driver")]

@@ -16,11 +16,15 @@ use taupe_protocol::key::PublicKey;
 use taupe_protocol::update::{DeviceUpdate, PeerUpdate, PostQuantum, PrivateKeyUpdate};
 use tracing::warn;
 
-use crate::files::{self, hex};
+use crate::files::{self, Room, hex};
+
+/// Records of all keys together, at most: one for each of the largest number of peers.
+const MAX_RECORDS: usize = 1 << 20;
 
 /// The pinned peers of all private keys that this machine has used.
 pub struct PinnedPeers {
     dir: PathBuf,
+    room: Room,
     warned: bool,
 }
 
@@ -57,8 +61,14 @@ impl PinnedPeers {
     pub fn new(dir: Option<&Path>) -> Self {
         Self {
             dir: files::state_dir(dir).join("post-quantum"),
+            room: Room::new(None),
             warned: false,
         }
+    }
+
+    /// Limits the number of records.
+    pub(crate) fn limit(&mut self) {
+        self.room = Room::new(Some(MAX_RECORDS));
     }
 
     /// Returns the pinned peers of a key.
@@ -86,8 +96,15 @@ impl PinnedPeers {
         let folder = self.folder(key);
         let path = folder.join(hex(&peer.0));
         let done = match pinned {
-            true => files::create(&folder, &path),
-            false => files::remove(&folder, &path),
+            true => self
+                .room
+                .check(&path, || count(&self.dir))
+                .and_then(|()| files::create(&folder, &path)),
+            false => files::remove(&folder, &path).map(|existed| {
+                if existed {
+                    self.room.removed();
+                }
+            }),
         };
         if let Err(error) = done {
             self.warn(&error, pinned);
@@ -168,6 +185,15 @@ pub(crate) fn mark_pinned(
             }));
     }
     Ok(())
+}
+
+/// Counts the records of all keys.
+fn count(dir: &Path) -> io::Result<usize> {
+    let mut all = 0;
+    for folder in fs::read_dir(dir)? {
+        all += files::count_entries(&folder?.path())?;
+    }
+    Ok(all)
 }
 
 fn peer_of(entry: &fs::DirEntry) -> io::Result<PublicKey> {
@@ -251,6 +277,31 @@ mod tests {
         }
         pinned_pq.store(&other, one, false);
         assert!(!pinned_pq.warned);
+    }
+
+    #[test]
+    fn records_are_limited_in_number_over_restarts() {
+        let scratch = Scratch::new("limited");
+        let [key, other, one, two, three] = [1, 2, 3, 4, 5].map(|byte| PublicKey([byte; 32]));
+        let limited = || PinnedPeers {
+            room: Room::new(Some(2)),
+            ..scratch.pinned_pq()
+        };
+        let mut pinned_pq = limited();
+        pinned_pq.store(&key, one, true);
+        pinned_pq.store(&key, one, true);
+        let mut pinned_pq = limited();
+        pinned_pq.store(&other, two, true);
+        assert!(!pinned_pq.warned);
+        pinned_pq.store(&key, three, true);
+        assert!(pinned_pq.warned);
+        assert_eq!(known(&pinned_pq, &key), [one]);
+        for _ in 0..2 {
+            pinned_pq.store(&key, one, false);
+        }
+        pinned_pq.store(&key, three, true);
+        pinned_pq.store(&key, one, true);
+        assert_eq!(known(&pinned_pq, &key), [three]);
     }
 
     #[test]

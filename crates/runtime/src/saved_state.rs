@@ -44,6 +44,16 @@ impl StateFiles {
             pinned: PinnedPeers::new(folder),
         }
     }
+
+    /// Returns the state in a folder as [`Self::new`], with a limit of the number of keys and pins that
+    /// all devices of this machine may leave there.
+    #[must_use]
+    pub fn limited(folder: Option<&Path>) -> Self {
+        let mut state = Self::new(folder);
+        state.timestamps.limit();
+        state.pinned.limit();
+        state
+    }
 }
 
 impl SavedState for StateFiles {

@@ -13,11 +13,15 @@ use taupe_protocol::key::PublicKey;
 use taupe_protocol::time::Tai64N;
 use tracing::warn;
 
-use crate::files::{self, hex};
+use crate::files::{self, Room, hex};
+
+/// Private keys with a timestamp, at most. A machine has a few, and keeps those of replaced keys.
+const MAX_KEYS: usize = 1 << 16;
 
 /// The timestamps of all private keys that this machine has used.
 pub struct Timestamps {
     dir: PathBuf,
+    room: Room,
     warned: bool,
 }
 
@@ -27,8 +31,14 @@ impl Timestamps {
     pub fn new(dir: Option<&Path>) -> Self {
         Self {
             dir: files::state_dir(dir).join("labels"),
+            room: Room::new(None),
             warned: false,
         }
+    }
+
+    /// Limits the number of records.
+    pub(crate) fn limit(&mut self) {
+        self.room = Room::new(Some(MAX_KEYS));
     }
 
     /// Returns the greatest timestamp that a key may have sent, or zero if none is saved.
@@ -64,10 +74,11 @@ impl Timestamps {
         })
     }
 
-    fn write(&self, key: &PublicKey, label: Tai64N) -> io::Result<()> {
-        files::replace(&self.dir, &self.path(key), |file| {
-            writeln!(file, "{}", hex(&label.0))
-        })
+    fn write(&mut self, key: &PublicKey, label: Tai64N) -> io::Result<()> {
+        let path = self.path(key);
+        let count = || files::count_entries(&self.dir);
+        self.room.check(&path, count)?;
+        files::replace(&self.dir, &path, |file| writeln!(file, "{}", hex(&label.0)))
     }
 
     fn path(&self, key: &PublicKey) -> PathBuf {
@@ -90,6 +101,26 @@ impl Timestamps {
 mod tests {
     use super::*;
     use std::time::Duration;
+
+    #[test]
+    fn keys_are_limited_in_number() {
+        let dir = std::env::temp_dir().join(format!("taupe-many-labels-{}", std::process::id()));
+        let label = Tai64N::from_wall(Duration::from_secs(1_700_000_000));
+        let limited = || Timestamps {
+            room: Room::new(Some(1)),
+            ..Timestamps::new(Some(&dir))
+        };
+        let [key, other] = [7, 8].map(|byte| PublicKey([byte; 32]));
+        limited().store(&key, label);
+        let mut timestamps = limited();
+        timestamps.store(&key, label.successor());
+        assert!(!timestamps.warned);
+        timestamps.store(&other, label);
+        assert!(timestamps.warned);
+        assert_eq!(timestamps.load(&key), label.successor());
+        assert_eq!(timestamps.load(&other), Tai64N::ZERO);
+        fs::remove_dir_all(&dir).unwrap();
+    }
 
     #[test]
     fn a_timestamp_survives_a_restart_and_a_damaged_file_counts_as_none() {

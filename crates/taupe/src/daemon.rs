@@ -118,8 +118,9 @@ fn start<D: Device>(plan: DevicePlan) -> Result<Running<D>, DaemonError> {
     let device = start_here::<D>(plan)?;
     let stop = device.device.stopper();
     let caught = termination.then(move |signal| {
-        tracing::info!("{signal}: stopping");
         stop();
+        // Logging may block, so it comes last.
+        tracing::info!("{signal}: stopping");
     });
     match caught {
         Ok(()) => Ok(device),
@@ -213,11 +214,15 @@ pub(crate) fn start_here<D: Device>(plan: DevicePlan) -> Result<Running<D>, Daem
         Ok(capture) => capture,
         Err(error) => {
             device.stopper()();
-            device.run();
+            let exit = device.run();
             if let Some(outer) = outer {
                 outer.end();
             }
-            return Err(error.into());
+            // The end of the device explains whatever else has failed.
+            return Err(match exit {
+                Exit::Failed(reason) => StartError::Ended(reason).into(),
+                _ => error.into(),
+            });
         }
     };
     if let Some(outer) = &outer {

@@ -41,6 +41,10 @@ const MIN_RETRY: Duration = REKEY_TIMEOUT;
 /// changes.
 const SETTLE_DELAY: Duration = Duration::from_millis(500);
 
+/// Names without an address that are looked up in one round, at most. The list comes from the packet
+/// process, which an attacker may control.
+const MAX_NAMES: usize = 4096;
+
 /// Selection of names that the device's process looks up.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum NamesToTake {
@@ -131,7 +135,7 @@ fn find_all(interface: &str, resolver: &dyn Resolver) {
         let peers = device.status.peers.into_iter();
         let missing = peers.filter(|peer| peer.endpoint.is_none());
         let missing = missing.filter_map(|peer| Some((peer.public_key, peer.endpoint_name?)));
-        let missing: Vec<_> = missing.collect();
+        let missing: Vec<_> = missing.take(MAX_NAMES).collect();
         if missing.is_empty() {
             thread::sleep(poll);
             poll = (poll * 2).min(MAX_POLL_INTERVAL);
@@ -184,8 +188,8 @@ struct Warned(BTreeSet<(PublicKey, String)>);
 impl Warned {
     /// Forgets peers that are not in the list.
     fn keep(&mut self, missing: &[(PublicKey, EndpointName)]) {
-        self.0
-            .retain(|(warned, _)| missing.iter().any(|(peer, _)| peer == warned));
+        let missing: BTreeSet<PublicKey> = missing.iter().map(|(peer, _)| *peer).collect();
+        self.0.retain(|(warned, _)| missing.contains(warned));
     }
 
     /// Records the reason for a peer. Returns false if it was recorded before.

@@ -4,6 +4,7 @@ use core::mem;
 use core::time::Duration;
 use taupe_protocol::Lanes;
 use taupe_protocol::key::{PresharedKey, PublicKey};
+use taupe_protocol::limits::MAX_PEERS;
 use taupe_protocol::time::Instant;
 use taupe_protocol::update::{
     DeviceStatus, LaneStatus, PeerStatus, SessionStatus, Suite, Unanswered,
@@ -257,7 +258,12 @@ fn parse_line(
 ) -> Option<()> {
     let peers = &mut device.status.peers;
     if key == "public_key" {
-        push_peer(peers, Encoding::Hex.public_key(value).ok()?);
+        let key = Encoding::Hex.public_key(value).ok()?;
+        // A peer takes more memory here than in the answer.
+        if peers.len() >= MAX_PEERS {
+            return None;
+        }
+        push_peer(peers, key);
         *handshake = (0, 0);
         return Some(());
     }

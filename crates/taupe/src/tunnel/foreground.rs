@@ -266,7 +266,8 @@ impl Running<'_> {
                 Err(_) => return false,
             }
         }
-        false
+        // A device that does not end has failed.
+        true
     }
 }
 

@@ -73,6 +73,9 @@ static __always_inline bool serves_tunnel(struct task_struct *task, const struct
 {
 	u32 id = core_read(task->tgid);
 
+	/* 0 means none in the state, and that the PID could not be read. */
+	if (!id)
+		return false;
 	return id == READ_ONCE(state->daemon) || id == READ_ONCE(state->packet_processes[0]) ||
 	       id == READ_ONCE(state->packet_processes[1]);
 }

@@ -210,7 +210,7 @@ fn invalid_messages() -> Result<()> {
         let is_sent = matches!(sent, Outcome::Returned(_) | Outcome::Ended(libc::SIGKILL));
         ensure!(is_sent, "{what}: {sent:?}");
         drop(intruder);
-        ensure_gone(&near, process, id, "ending the packet process")?;
+        ensure_gone(&near, process, id, "the packet process was ended")?;
     }
     Ok(())
 }
