@@ -169,6 +169,16 @@ impl Journal {
         Draft::of(self, request, undone)
     }
 
+    /// Replaces the journal by that of the next tunnel of this name, with the device's last state and
+    /// the steps that `stays` returns true for. They get other numbers.
+    pub(crate) fn begin_again(
+        &mut self,
+        header: Header,
+        stays: impl Fn(usize) -> bool,
+    ) -> Result<(), JournalError> {
+        Draft::anew(self, header, stays)?.replace(self)
+    }
+
     /// Returns the present end of the journal.
     pub(crate) fn end(&self) -> Result<End, JournalError> {
         let length = self.file.metadata().map_err(failed("read", &self.path))?;

@@ -60,6 +60,12 @@ impl LastState {
         }
     }
 
+    /// Returns the endpoint of a peer.
+    pub(crate) fn endpoint(&self, key: &PublicKey) -> Option<SocketAddr> {
+        let peer = self.peers.iter().find(|peer| peer.public_key == key.0);
+        peer?.endpoint
+    }
+
     /// Returns the answer to a `get` request.
     fn answer(&self) -> String {
         let mut device = Device::new("");

@@ -21,6 +21,7 @@
 //! | `dns.rs` | name servers |
 //! | `change.rs` | one step, and its equivalent command |
 //! | `setting.rs`, `step_table.rs` | settings that steps make; order, undoing, reload and comparison of each kind of step |
+//! | `barrier.rs` | the block of a killed full tunnel, which stays until the next one is up |
 //! | `bypass.rs` | foreign routes that bypass a full tunnel |
 //! | `plan.rs` | the steps, computed without changing anything |
 //! | `identity.rs`, `last_state.rs` | the running device, independent of its interface's name; its state after its end |
@@ -32,6 +33,7 @@
 //! | `verify.rs`, `watch.rs` | verifying a tunnel that is up: on demand, and when the system changes |
 //! | `up.rs`, `down.rs`, `reload.rs`, `save.rs` | the operations |
 
+mod barrier;
 mod bypass;
 mod change;
 mod comparison;

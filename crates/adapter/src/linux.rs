@@ -65,6 +65,8 @@ pub struct Linux<'a> {
     not_started: bool,
     /// The destinations of datagrams that leave this machine, if they are not the file's peers.
     outer_endpoints: Option<Vec<SocketAddr>>,
+    /// The last state of a device whose barrier stands.
+    last_state: Option<LastState>,
     /// The socket that answers in place of a device that is gone.
     stand_in: Option<StandIn>,
 }
@@ -92,6 +94,7 @@ impl<'a> Linux<'a> {
             turn: None,
             not_started: false,
             outer_endpoints: None,
+            last_state: None,
             stand_in: None,
         })
     }
@@ -209,7 +212,7 @@ impl Machine for Linux<'_> {
         own: &[Change],
         report: &mut dyn Report,
     ) -> Result<Snapshot, LookError> {
-        let endpoints = resolve(file, report)?;
+        let endpoints = resolve(file, self.last_state.as_ref(), report)?;
         // Resolving names may take long, so the lock is taken only afterwards.
         self.turn = Some(self.state.turn(&|| report.is_interrupted())?);
         let mut snapshot = self.snapshot(own)?;
@@ -236,6 +239,10 @@ impl Machine for Linux<'_> {
         snapshot.dns = self.dns(file)?;
         self.configuration = Some(taupe_client::setconf_request(file, &endpoints));
         Ok(snapshot)
+    }
+
+    fn set_known_endpoints(&mut self, device: Option<LastState>) {
+        self.last_state = device;
     }
 
     fn recognise(&mut self, file: &File) -> Result<Vec<Change>, LookError> {

@@ -81,6 +81,9 @@ pub trait Machine {
         report: &mut dyn Report,
     ) -> Result<Snapshot, LookError>;
 
+    /// Sets the device's last state, whose endpoints [`Self::look`] uses in place of looking names up.
+    fn set_known_endpoints(&mut self, device: Option<LastState>);
+
     /// Returns the steps with which `wg-quick` must have brought up the present tunnel.
     ///
     /// # Errors

@@ -343,19 +343,19 @@ fn apply_again(
 }
 
 /// The differences between the present and the wanted changes.
-struct Difference {
+pub(crate) struct Difference {
     /// Changes that stay and that another program has altered.
     deviating: Vec<Change>,
     new_addresses: Vec<Change>,
     /// Changes that route packets into the tunnel, or reject them.
     new_guards: Vec<Change>,
-    gone: Vec<(usize, Change)>,
+    pub(crate) gone: Vec<(usize, Change)>,
     new: Vec<Change>,
     mark: Option<u32>,
 }
 
 impl Difference {
-    fn between(there: Vec<(usize, Change)>, wanted: Vec<Change>) -> Self {
+    pub(crate) fn between(there: Vec<(usize, Change)>, wanted: Vec<Change>) -> Self {
         let comparable = |change: &Change| change.step().reload != Reload::Ignored;
         let there: Vec<_> = there.into_iter().filter(|(_, c)| comparable(c)).collect();
         let wanted: Vec<_> = wanted.into_iter().filter(comparable).collect();
@@ -482,7 +482,7 @@ fn is_overtaken(drift: &Drift) -> bool {
 }
 
 /// Returns a change without the properties that do not affect its identity.
-fn essence(change: &Change) -> String {
+pub(crate) fn essence(change: &Change) -> String {
     let mut change = change.clone();
     match &mut change {
         Change::Rule(rule) => rule.priority = 0,

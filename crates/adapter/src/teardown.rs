@@ -4,6 +4,7 @@ use std::path::Path;
 
 use taupe_config::file::File;
 
+use crate::barrier::Barrier;
 use crate::change::{Change, Hook, Phase};
 use crate::journal::Journal;
 use crate::last_state::LastState;
@@ -161,10 +162,52 @@ impl Teardown {
     }
 }
 
+/// Undoes all changes of a journal except those of a barrier. Returns those that could not be undone.
+/// The journal and the barrier stay.
+pub(crate) fn roll_back_to(
+    barrier: &Barrier,
+    machine: &mut dyn Machine,
+    journal: &mut Journal,
+    found: Option<u32>,
+    report: &mut dyn Report,
+) -> Vec<Leftover> {
+    let interface = journal.header().interface.clone();
+    let mut changes = Teardown::with_hooks(machine, journal, found, &[], &[]).changes;
+    changes.retain(|(number, _)| !barrier.has(*number));
+    let leftovers = undo_each(machine, Some(journal), &changes, &interface, report);
+    if leftovers.is_empty() {
+        // Among them are those that ended with the device.
+        let numbers: Vec<usize> = journal.changes().map(|(number, _)| number).collect();
+        for number in numbers.into_iter().filter(|number| !barrier.has(*number)) {
+            // A journal that cannot be written does no harm, because undoing a step twice has no
+            // effect.
+            let _ = journal.undone(number);
+        }
+    }
+    leftovers
+}
+
 /// Undoes the changes, last to first, and removes the journal if all are undone.
 pub(crate) fn undo_all(
     machine: &mut dyn Machine,
     mut journal: Option<Journal>,
+    changes: &[(usize, Change)],
+    interface: &str,
+    report: &mut dyn Report,
+) -> Vec<Leftover> {
+    let leftovers = undo_each(machine, journal.as_mut(), changes, interface, report);
+    if let Some(journal) = journal.filter(|_| leftovers.is_empty())
+        && let Err(error) = journal.remove()
+    {
+        report.note(&error.to_string());
+    }
+    leftovers
+}
+
+/// Undoes the changes, last to first.
+fn undo_each(
+    machine: &mut dyn Machine,
+    mut journal: Option<&mut Journal>,
     changes: &[(usize, Change)],
     interface: &str,
     report: &mut dyn Report,
@@ -181,11 +224,6 @@ pub(crate) fn undo_all(
             Ok(()) => drop(journal.as_mut().map(|journal| journal.undone(*number))),
             Err(leftover) => leftovers.push(leftover),
         }
-    }
-    if let Some(journal) = journal.filter(|_| leftovers.is_empty())
-        && let Err(error) = journal.remove()
-    {
-        report.note(&error.to_string());
     }
     leftovers
 }

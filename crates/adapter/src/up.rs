@@ -6,6 +6,7 @@ use std::time::{Duration, SystemTime};
 use taupe_config::file::Compatibility;
 use thiserror::Error;
 
+use crate::barrier::Barrier;
 use crate::change::{Change, Phase};
 use crate::comparison::{Deviation, Drift};
 use crate::journal::{Header, Journal, JournalError, Lock, State};
@@ -18,8 +19,8 @@ use crate::report::Report;
 use crate::request::{Devices, Request};
 use crate::setting::Setting;
 use crate::step_table::Stage;
-use crate::steps::{ApplyError, Leftover, apply_step, list};
-use crate::teardown::{clean_up, recover, roll_back};
+use crate::steps::{ApplyError, Leftover, apply_step, list, undo_step};
+use crate::teardown::{clean_up, recover, roll_back, roll_back_to};
 use crate::verify;
 
 /// Error of bringing a tunnel up. Unless leftovers are listed, everything is as before.
@@ -118,25 +119,37 @@ pub fn up_on(
 ) -> Result<(), UpError> {
     let lock = state.lock(request.interface, Duration::ZERO)?;
     recover(machine, report);
-    prepare(machine, &lock, request, report)?;
-    let mut journal = lock.begin(Header::new(request, machine.namespace()))?;
-    apply_all(machine, &mut journal, request, report).map_err(|cause| {
+    let barrier = prepare(machine, &lock, request, report)?;
+    let header = Header::new(request, machine.namespace());
+    let (mut journal, barrier) = match barrier {
+        None => (lock.begin(header)?, None),
+        Some((mut journal, mut barrier)) => {
+            barrier.begin(&mut journal, header)?;
+            (journal, Some(barrier))
+        }
+    };
+    let applied = apply_all(machine, &mut journal, barrier.as_ref(), request, report);
+    applied.map_err(|cause| {
         // After a failed `up`, wg-quick deletes the interface and runs no PreDown and PostDown.
         let with_hooks = request.compatibility == Compatibility::Taupe;
         let found = machine.interface().ok().flatten();
-        let leftovers = roll_back(machine, journal, found, with_hooks, report);
+        let leftovers = match &barrier {
+            None => roll_back(machine, journal, found, with_hooks, report),
+            Some(barrier) => roll_back_to(barrier, machine, &mut journal, found, report),
+        };
         UpError::Failed { cause, leftovers }
     })
 }
 
-/// Undoes the leftovers of an earlier tunnel of this name. Fails if that tunnel is up, or if the
-/// interface belongs to another program.
+/// Undoes the leftovers of an earlier tunnel of this name. If its barrier can stay until the tunnel is
+/// up, returns it with its journal. Fails if that tunnel is up, or if the interface belongs to another
+/// program.
 fn prepare(
     machine: &mut dyn Machine,
     lock: &Lock,
     request: &Request<'_>,
     report: &mut dyn Report,
-) -> Result<(), UpError> {
+) -> Result<Option<(Journal, Barrier)>, UpError> {
     let Request {
         interface,
         compatibility,
@@ -149,14 +162,14 @@ fn prepare(
         compatibility,
     };
     let Some(journal) = lock.journal()? else {
-        return found.map_or(Ok(()), |_| Err(exists(machine)));
+        return found.map_or(Ok(None), |_| Err(exists(machine)));
     };
     let header = journal.header();
     if header.namespace != machine.namespace() {
         if machine.is_gone(&header.namespace) {
             return match found {
                 Some(_) => Err(exists(machine)),
-                None => discard_stale(machine, journal, request, report),
+                None => discard_stale(machine, journal, request, report).map(|()| None),
             };
         }
         return Err(UpError::Elsewhere {
@@ -184,14 +197,24 @@ fn prepare(
         return Err(exists(machine));
     }
     machine.select_device(journal.interface(), journal.socket());
+    let barrier = Barrier::of(&journal, request);
     if journal.changes().next().is_some() {
-        report.note(&format!(
-            "the last {interface} was killed: undoing what it has left"
-        ));
+        let meanwhile = match barrier {
+            Some(_) => "its traffic stays blocked until it is up again",
+            None => "undoing what it has left",
+        };
+        report.note(&format!("the last {interface} was killed: {meanwhile}"));
     }
-    let leftovers = roll_back(machine, journal, found, true, report);
+    let (leftovers, barrier) = match barrier {
+        None => (roll_back(machine, journal, found, true, report), None),
+        Some(barrier) => {
+            let mut journal = journal;
+            let leftovers = roll_back_to(&barrier, machine, &mut journal, found, report);
+            (leftovers, Some((journal, barrier)))
+        }
+    };
     if leftovers.is_empty() {
-        return Ok(());
+        return Ok(barrier);
     }
     Err(UpError::Leftovers {
         interface: interface.to_owned(),
@@ -223,10 +246,11 @@ fn discard_stale(
     })
 }
 
-/// Applies all steps.
+/// Applies all steps. Steps of the barrier that the tunnel does not have are undone last.
 fn apply_all(
     machine: &mut dyn Machine,
     journal: &mut Journal,
+    barrier: Option<&Barrier>,
     request: &Request<'_>,
     report: &mut dyn Report,
 ) -> Result<(), ApplyError> {
@@ -244,7 +268,9 @@ fn apply_all(
     for hook in plan::hooks(Phase::PreUp, &file.interface.hooks.pre_up, interface) {
         apply_step(machine, journal, interface, &Change::Hook(hook), report)?;
     }
-    let snapshot = machine.look(file, &[], report)?;
+    let own = barrier.map_or(&[][..], |barrier| &barrier.own);
+    machine.set_known_endpoints(barrier.and_then(|barrier| barrier.device.clone()));
+    let snapshot = machine.look(file, own, report)?;
     let plan = plan::plan(interface, file, &snapshot, compatibility, options)?;
     for note in &plan.notes {
         report.plan_note(note);
@@ -252,7 +278,19 @@ fn apply_all(
     let is_before_hooks = |change: &Change| change.step().stage < Stage::PostUp;
     let first_hook = plan.changes.partition_point(is_before_hooks);
     let (steps, hooks) = plan.changes.split_at(first_hook);
+    let (kept, gone) = barrier
+        .map(|barrier| barrier.compare(&plan.changes))
+        .unzip();
     for change in steps {
+        if let Some(kept) = &kept {
+            let step_error = |error| ApplyError::Step {
+                command: change.command(interface).to_string(),
+                error,
+            };
+            if kept.ensure(machine, change).map_err(step_error)? {
+                continue;
+            }
+        }
         apply_step(machine, journal, interface, change, report)?;
         if let (Change::Device, Ok(Some(index))) = (change, machine.interface()) {
             journal.record_interface(index)?;
@@ -284,6 +322,12 @@ fn apply_all(
             verify::note_alterations(machine, journal, before, report)?;
         }
         _ => journal.record_bypasses(plan.bypasses.clone())?,
+    }
+    for (number, change) in gone.into_iter().flatten().rev() {
+        match undo_step(machine, &change, interface, report) {
+            Ok(()) => journal.undone(number)?,
+            Err(leftover) => report.note(&leftover.to_string()),
+        }
     }
     journal.completed()?;
     Ok(())

@@ -44,29 +44,56 @@ impl Draft {
             outer_seen: previous.header().outer_seen,
             ..Header::new(request, previous.header().namespace.clone())
         };
+        let mut draft = Self::empty(previous, header)?;
+        draft.write(previous, undone)?;
+        Ok(draft)
+    }
+
+    /// Writes a journal for the next tunnel of this name, with those steps of `previous` that `stays`
+    /// returns true for, and the last state of its device.
+    pub(super) fn anew(
+        previous: &Journal,
+        header: Header,
+        stays: impl Fn(usize) -> bool,
+    ) -> Result<Self, JournalError> {
+        let mut draft = Self::empty(previous, header)?;
+        draft.write_header()?;
+        for (_, change) in previous.changes().filter(|(number, _)| stays(*number)) {
+            draft.journal.record(change)?;
+        }
+        if let Some(state) = previous.device() {
+            draft.journal.record_device(state.clone())?;
+        }
+        Ok(draft)
+    }
+
+    fn empty(previous: &Journal, header: Header) -> Result<Self, JournalError> {
         let path = path(&previous.path);
         let mut options = OpenOptions::new();
         options.append(true).create(true).mode(0o600);
         let file = options.open(&path).map_err(failed("make", &path))?;
-        let mut draft = Self {
+        Ok(Self {
             journal: Journal {
                 path: path.clone(),
                 file,
                 contents: Contents::new(header),
             },
             file: DraftFile(path),
-        };
-        draft.write(previous, undone)?;
-        Ok(draft)
+        })
     }
 
-    fn write(&mut self, previous: &Journal, undone: &[usize]) -> Result<(), JournalError> {
+    fn write_header(&mut self) -> Result<(), JournalError> {
         let anew = &mut self.journal;
         let emptied = anew.file.set_len(0);
         let written = emptied
             .and_then(|()| line(anew.header()))
             .and_then(|line| anew.file.write_all(&line));
-        written.map_err(failed("write", &anew.path))?;
+        written.map_err(failed("write", &anew.path))
+    }
+
+    fn write(&mut self, previous: &Journal, undone: &[usize]) -> Result<(), JournalError> {
+        self.write_header()?;
+        let anew = &mut self.journal;
         let changes = previous.changes();
         for (number, change) in changes.filter(|(number, _)| !undone.contains(number)) {
             let altered = previous.contents.altered.contains(&number);

@@ -5,6 +5,7 @@ use std::net::SocketAddr;
 use taupe_client::ResolveError;
 use taupe_config::file::{Endpoint, File};
 
+use crate::last_state::LastState;
 use crate::machine::LookError;
 use crate::report::Report;
 
@@ -20,9 +21,11 @@ fn unresolved(host: &str, error: &ResolveError) -> String {
     }
 }
 
-/// Returns the address of each peer's endpoint, in the order of the file.
+/// Returns the address of each peer's endpoint, in the order of the file. A name has the address of
+/// `known`, if there is one.
 pub(super) fn resolve(
     file: &File,
+    known: Option<&LastState>,
     report: &mut dyn Report,
 ) -> Result<Vec<Option<SocketAddr>>, LookError> {
     let mut endpoints = Vec::with_capacity(file.peers.len());
@@ -31,6 +34,11 @@ pub(super) fn resolve(
             None => None,
             Some(Endpoint::Address(address)) => Some(*address),
             Some(Endpoint::Name { host, port }) => {
+                let known = known.and_then(|device| device.endpoint(&peer.public_key));
+                if let Some(known) = known {
+                    endpoints.push(Some(SocketAddr::new(known.ip(), *port)));
+                    continue;
+                }
                 let address = taupe_client::resolve(host, *port, &mut |line| {
                     if let Some(line) = line {
                         report.note(line);

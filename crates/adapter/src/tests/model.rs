@@ -468,6 +468,8 @@ impl Machine for Model {
         })
     }
 
+    fn set_known_endpoints(&mut self, _device: Option<LastState>) {}
+
     fn recognise(&mut self, _file: &File) -> Result<Vec<Change>, LookError> {
         Ok(vec![Change::Device])
     }

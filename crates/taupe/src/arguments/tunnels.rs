@@ -50,7 +50,8 @@ Exit status:
   75 With --foreground: the device failed. If the tunnel was up, its changes
      stay; otherwise they are undone, except that selected applications stay
      blocked. Traffic of a full tunnel that was up, and of selected applications
-     unless KillSwitch = off, stays blocked until `taupe down` or `taupe up`.";
+     unless KillSwitch = off, stays blocked until `taupe down`, or `taupe up`
+     succeeds.";
 
 pub(super) const UP_EXAMPLES: &str = "\
 Examples:

@@ -69,6 +69,10 @@ pub(crate) fn mortal<T>(body: impl FnOnce() -> T) -> Option<T> {
 }
 
 impl Machine for FaultInjector<'_, '_> {
+    fn set_known_endpoints(&mut self, device: Option<LastState>) {
+        self.inner.set_known_endpoints(device);
+    }
+
     fn namespace(&mut self) -> Namespace {
         self.inner.namespace()
     }

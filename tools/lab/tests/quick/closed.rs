@@ -1,9 +1,13 @@
 //! Traffic that must not leave unencrypted while a tunnel is up.
 
 use crate::{BEYOND, INTERFACE, NEIGHBOUR, World, device_process};
+use rustix::mount::mount_bind;
 use rustix::process::{Pid, Signal, kill_process};
+use std::fs;
 use std::time::Duration;
+use taupe_lab::capture::Capture;
 use taupe_lab::process::wait_until;
+use taupe_lab::sandbox::{scratch_file, step};
 use taupe_lab::{Error, Result, ensure};
 
 /// Programs prefer IPv6 if there is any: with a tunnel for IPv4 only, they would bypass it.
@@ -41,6 +45,68 @@ pub(crate) fn killed_device() -> Result<()> {
         );
     }
     Ok(())
+}
+
+/// A service manager starts a killed tunnel again. Its name servers cannot be asked meanwhile.
+pub(crate) fn killed_device_and_up_again() -> Result<()> {
+    const NAME: &str = "gateway.example";
+    let world = World::new()?;
+    let hosts = replace("/etc/hosts", "hosts", &format!("192.0.2.2 {NAME}\n"))?;
+    replace(
+        "/etc/resolv.conf",
+        "resolv.conf",
+        "nameserver 203.0.113.53\n",
+    )?;
+    let file = world.file("", "AllowedIPs = 0.0.0.0/0, ::/0")?;
+    let edit = |from: &str, to: &str| -> Result<()> {
+        let text = fs::read_to_string(&file).map_err(Error::io(&*file))?;
+        ensure!(text.contains(from), "{text}");
+        fs::write(&file, text.replace(from, to)).map_err(Error::io(&*file))
+    };
+    edit("Endpoint = 192.0.2.2", &format!("Endpoint = {NAME}"))?;
+    world.up(&file)?;
+    fs::write(&hosts, "127.0.0.1 localhost\n").map_err(Error::io(&*hosts))?;
+    let [v4, v6] = BEYOND.map(|address| address.to_string());
+    let filter = format!("(icmp and dst {v4}) or (icmp6 and dst {v6})");
+    let clear = Capture::start(&world.far, "eth0", &filter)?;
+    let _pings =
+        [&v4, &v6].map(|address| world.near.spawn(&["ping", "-n", "-i", "0.002", address]));
+    for _ in 0..3 {
+        for address in BEYOND {
+            ensure!(world.tunnelled(address)?, "{address} is not in the tunnel");
+        }
+        kill_device(&world)?;
+        let again = world.up(&file)?;
+        ensure!(again.stderr.contains("stays blocked"), "{again:?}");
+    }
+    step("an up that fails");
+    kill_device(&world)?;
+    edit("[Interface]", "[Interface]\nMTU = 1\nTable = no-such-table")?;
+    let failed = world.taupe(&["up", "--adapter", &file])?;
+    ensure!(failed.status == Some(1), "{failed:?}");
+    for family in [0, 1] {
+        fails_at_once(&world, family)?;
+    }
+    edit("[Interface]\nMTU = 1\nTable = no-such-table", "[Interface]")?;
+    world.up(&file)?;
+    ensure!(world.tunnelled(BEYOND[0])?, "it is not in the tunnel");
+    let packets = clear.stop()?;
+    ensure!(packets.is_empty(), "{} packets in clear", packets.len());
+    world.down(&file)?;
+    for address in BEYOND {
+        ensure!(
+            world.answers(address)?,
+            "{address} does not answer in clear"
+        );
+    }
+    Ok(())
+}
+
+/// Replaces a file of this test's mount namespace. Returns the path at which to change it.
+fn replace(path: &str, name: &str, text: &str) -> Result<String> {
+    let file = scratch_file(name, text)?;
+    mount_bind(&*file, path).map_err(Error::io(path))?;
+    Ok(file)
 }
 
 /// Kills the device of `near`, and waits until its interface is gone.

@@ -240,6 +240,10 @@ impl KilledAtStep<'_> {
 }
 
 impl Machine for KilledAtStep<'_> {
+    fn set_known_endpoints(&mut self, device: Option<LastState>) {
+        self.machine.set_known_endpoints(device);
+    }
+
     fn namespace(&mut self) -> Namespace {
         self.machine.namespace()
     }

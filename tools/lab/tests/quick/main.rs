@@ -45,6 +45,10 @@ fn main() {
         SystemTest::new("full_tunnel_with_exceptions", tunnel::disallowed),
         SystemTest::new("no_clear_text_of_ipv6", closed::ipv6_of_an_ipv4_tunnel),
         SystemTest::new("no_clear_text_after_a_kill", closed::killed_device),
+        SystemTest::new(
+            "no_clear_text_until_up_again",
+            closed::killed_device_and_up_again,
+        ),
         SystemTest::new("local_network_stays", local::network),
         SystemTest::new("existing_route_stays", local::route),
         SystemTest::new("name_server_of_the_local_network", local::name_server),
