@@ -8,9 +8,9 @@ use crate::time::Instant;
 /// is full.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct TokenBucket<const PER_SECOND: u64, const BURST: u64> {
-    /// The time until which all tokens are spent. The balance is the time since then, in units of
-    /// [`Self::COST`].
-    spent_until: Instant,
+    /// The time at which the bucket is full. Until then it lacks one token for each
+    /// [`Self::COST`]. Zero, as in a new bucket, is never later than now.
+    full_at: Instant,
 }
 
 impl<const PER_SECOND: u64, const BURST: u64> TokenBucket<PER_SECOND, BURST> {
@@ -22,10 +22,9 @@ impl<const PER_SECOND: u64, const BURST: u64> TokenBucket<PER_SECOND, BURST> {
     /// Takes a token. Returns false if there is none.
     #[must_use]
     pub fn take(&mut self, now: Instant) -> bool {
-        let spent = self.after_one(now);
-        let has_any = spent <= now;
+        let has_any = self.has_any(now);
         if has_any {
-            self.spent_until = spent;
+            self.full_at = self.after_one(now);
         }
         has_any
     }
@@ -33,17 +32,18 @@ impl<const PER_SECOND: u64, const BURST: u64> TokenBucket<PER_SECOND, BURST> {
     /// Returns true if the bucket contains a token.
     #[must_use]
     pub fn has_any(&self, now: Instant) -> bool {
-        self.after_one(now) <= now
+        self.after_one(now) <= now + Self::FULL
     }
 
     /// Returns true if the bucket is full, and so equivalent to a new one.
     #[must_use]
     pub fn is_full(&self, now: Instant) -> bool {
-        self.spent_until <= now - Self::FULL
+        self.full_at <= now
     }
 
+    /// Returns the time at which the bucket is full if a token is taken now.
     fn after_one(&self, now: Instant) -> Instant {
-        self.spent_until.max(now - Self::FULL) + Self::COST
+        self.full_at.max(now) + Self::COST
     }
 }
 
@@ -64,6 +64,15 @@ mod tests {
         assert!(bucket.has_any(next));
         assert!(bucket.take(next));
         assert!(!bucket.take(next));
+    }
+
+    #[test]
+    fn a_new_bucket_is_full_at_any_time() {
+        for now in [0, 1, 100_000_000, 10_000_000_000].map(Instant) {
+            let mut bucket = TokenBucket::<20, 5>::default();
+            assert!(bucket.is_full(now));
+            assert_eq!((0..9).filter(|_| bucket.take(now)).count(), 5, "{now:?}");
+        }
     }
 
     #[test]

@@ -94,6 +94,24 @@ fn who_overlaps_or_contradicts_ends_the_packet() {
     }
 }
 
+/// Packets of two protocols between the same hosts may have the same identification (RFC 791).
+#[test]
+fn protocols_have_identifications_of_their_own() {
+    let sent = packet(ENDS[0], &[7; 100]);
+    let mut other = packet(ENDS[0], &[8; 100]);
+    // A protocol number for experiments (RFC 3692).
+    other[9] = 253;
+    set_v4_checksum(&mut other);
+    let [fragments, others] = [&sent, &other].map(|packet| in_fragments(packet, 64, 1));
+    let mut reassembly = Reassembly::new(LIMIT);
+    assert_eq!(take(&mut reassembly, START, &fragments[0]), Ok(None));
+    assert_eq!(take(&mut reassembly, START, &others[0]), Ok(None));
+    let together = take(&mut reassembly, START, &fragments[1]);
+    assert_eq!(together, Ok(Some(whole(sent, 1))));
+    let together = take(&mut reassembly, START, &others[1]);
+    assert_eq!(together, Ok(Some(whole(other, 1))));
+}
+
 #[test]
 fn pieces_that_no_packet_has() {
     for ends in ENDS {

@@ -164,6 +164,15 @@ pub(crate) fn forbid_option(name: libc::c_int, error: libc::c_int) {
     forbid_if(libc::SYS_setsockopt, Some((NAME, name as u32)), error);
 }
 
+/// Makes the calling thread unable to open sockets of an address family, as on a system without it.
+pub(crate) fn forbid_family(family: libc::c_int) {
+    forbid_if(
+        libc::SYS_socket,
+        Some((0, family as u32)),
+        libc::EAFNOSUPPORT,
+    );
+}
+
 /// Makes a system call fail with `error`. With an `argument` (its index and a value), the call
 /// fails only if the lower half of this argument has this value.
 fn forbid_if(call: libc::c_long, argument: Option<(usize, u32)>, error: libc::c_int) {

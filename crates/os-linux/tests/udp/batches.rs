@@ -124,6 +124,34 @@ fn more_than_one_receive_takes_waits_for_the_next() {
 }
 
 #[test]
+fn merged_datagrams_beyond_the_buffer_do_not_disturb_others() {
+    Namespace::new().run(|| {
+        for (family, address) in BOTH {
+            let from = bind(family, Options::default());
+            let to = bind(family, Options::default());
+            let destination = at(address, to.local_port());
+            let bytes = noise(11, 5 * 1000);
+            from.send(destination, None, 0, &bytes, 1000)
+                .result
+                .unwrap();
+            from.send(destination, None, 0, b"fine", 4).result.unwrap();
+            let mut buffer = [0; 2500];
+            for (expected, segment) in [(&bytes[..2500], 1000), (b"fine", 4)] {
+                let Receive::Datagrams(received) = to.receive(&mut buffer).unwrap() else {
+                    panic!("stopped");
+                };
+                let [received] = received[..] else {
+                    panic!("{received:?}");
+                };
+                assert!(&buffer[received.start..][..received.len] == expected);
+                assert_eq!(received.segment, segment);
+                assert_eq!(received.truncated, expected.len() == buffer.len());
+            }
+        }
+    });
+}
+
+#[test]
 fn without_offloads_the_same_arrives() {
     Namespace::new().run(|| {
         let options = Options {

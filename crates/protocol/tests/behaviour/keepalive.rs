@@ -1,11 +1,14 @@
 //! Passive and persistent keepalives (whitepaper §6.5).
 
+use taupe_protocol::DropReason;
 use taupe_protocol::message::{DATA_OVERHEAD, Kind};
 use taupe_protocol::time::Tai64N;
 use taupe_protocol::update::PeerUpdate;
 
 use crate::common::random::Numbers;
-use crate::common::{Datagram, NANO, Net, Outcome, millis, private_key, secs, set_numbers};
+use crate::common::{
+    Datagram, NANO, Net, Outcome, label, millis, private_key, secs, set_numbers, shake,
+};
 use crate::each_backend;
 
 each_backend! {
@@ -31,6 +34,20 @@ each_backend! {
         assert_eq!(log, [false, false, false, true], "handshake, data, keepalive");
     }
 
+    fn keepalives_deliver_nothing(crypto) {
+        let (mut net, session, raw) = crate::common::with_raw(crypto);
+        let keepalives = [1, 2, 3, 4].map(|counter| session.seal(counter, &[]));
+        // Two single messages, for both receive functions, and a batch.
+        for keepalive in &keepalives[..2] {
+            net.inject(0, raw.address, keepalive);
+        }
+        net.inject_batch(0, raw.address, &keepalives[2..].concat(), DATA_OVERHEAD);
+        assert_eq!(net.nodes[0].delivered, Vec::<Vec<u8>>::new());
+        assert_eq!(net.nodes[0].count(DropReason::InnerMalformed), 0);
+        let received = net.nodes[0].device.status().peers[0].rx_bytes;
+        assert_eq!(received, 148 + 5 * DATA_OVERHEAD as u64);
+    }
+
     fn data_sent_meanwhile_makes_it_needless(crypto) {
         let mut net = Net::connected(crypto);
         let mark = net.mark();
@@ -50,6 +67,17 @@ each_backend! {
         let mark = net.mark();
         net.advance_to_offset(secs(130));
         assert_eq!(net.keepalives(mark, 0), []);
+    }
+
+    fn a_response_sent_meanwhile_makes_it_needless(crypto) {
+        let (mut net, session, raw) = crate::common::with_raw(crypto);
+        let packet = crate::common::packets::ipv4(crate::common::RAW_INNER, net.nodes[0].inner, b"x");
+        net.inject(0, raw.address, &session.seal(1, &packet));
+        net.advance(secs(5));
+        let mark = net.mark();
+        shake(&mut net, &raw, 8, label(500));
+        net.advance(secs(20));
+        assert_eq!(net.kinds(mark, 0), [Kind::Response]);
     }
 
     fn data_received_while_one_is_due_leads_to_another(crypto) {

@@ -300,6 +300,51 @@ each_backend! {
         assert_eq!(net.session_age(0, 1).map(|age| age < secs(180)), Some(true));
     }
 
+    fn zero_is_a_time_of_the_boot_clock_like_any_other(crypto) {
+        let mut net = Net::just_booted(crypto, 2);
+        assert_eq!(net.ping(0, 1), Outcome::Staged);
+        assert_eq!(net.kinds(0, 1), [Kind::Response], "no load before any message");
+        net.advance(secs(10) - NANO);
+        assert_eq!(net.kinds(0, 1), [Kind::Response]);
+        net.advance(NANO);
+        assert_eq!(net.kinds(0, 1), [Kind::Response, Kind::Data], "the answer to data of time zero");
+        net.advance(secs(110) - NANO);
+        let mark = net.mark();
+        net.ping(0, 1);
+        assert_eq!(net.kinds(mark, 0), [Kind::Data], "the session is not yet 120 s old");
+        net.advance(NANO);
+        net.ping(0, 1);
+        assert_eq!(net.session_age(0, 1), Some(secs(0)));
+
+        // An initiation sent at zero delays the next one, and one accepted at zero too.
+        let mut net = Net::just_booted(crypto, 2);
+        net.cut();
+        net.ping(0, 1);
+        net.advance(secs(5) - NANO);
+        net.ping(0, 1);
+        assert_eq!(net.kinds(0, 0), [Kind::Initiation]);
+        net.advance(millis(334));
+        assert_eq!(net.kinds(0, 0), [Kind::Initiation; 2]);
+        let mut net = Net::just_booted(crypto, 2);
+        net.ping(0, 1);
+        net.advance(millis(20) - NANO);
+        net.set_down(0);
+        net.set_up(0);
+        net.ping(0, 1);
+        assert_eq!(net.nodes[1].count(DropReason::InitiationFlood), 1);
+
+        // Load at zero lasts a second.
+        let mut net = Net::just_booted(crypto, 4);
+        net.nodes[0].backlog = 512;
+        net.ping(1, 0);
+        net.nodes[0].backlog = 0;
+        net.advance(secs(1) - NANO);
+        net.ping(2, 0);
+        net.advance(NANO);
+        net.ping(3, 0);
+        assert_eq!(net.kinds(0, 0), [Kind::CookieReply, Kind::CookieReply, Kind::Response]);
+    }
+
     fn after_a_long_sleep_everything_is_due_at_once(crypto) {
         let mut net = Net::connected(crypto);
         net.set_persistent_keepalive(0, 1, 25);

@@ -89,6 +89,15 @@ each_backend! {
         }
     }
 
+    fn handshakes_one_after_the_other_are_no_load(crypto) {
+        let (mut net, raw) = with_stranger(crypto);
+        for n in 0..150 {
+            shake(&mut net, &raw, n, label(n));
+            net.advance(millis(25));
+        }
+        assert_eq!(net.nodes[0].count(DropReason::CookieDemanded), 0);
+    }
+
     fn load_ends_a_second_after_its_last_sign(crypto) {
         for (after, loaded) in [
             (Duration::ZERO, true),

@@ -33,13 +33,17 @@ each_backend! {
             net.send(0, &request);
             net.send(1, &answer);
         }
-        let status = |node: usize| {
+        let status = |net: &Net, node: usize| {
             let peer = &net.nodes[node].device.status().peers[0];
             (peer.tx_bytes, peer.rx_bytes)
         };
         let (up, down) = (148 + 64 + 10 * 128, 92 + 10 * 128);
-        assert_eq!(status(0), (up, down));
-        assert_eq!(status(1), (down, up));
+        assert_eq!(status(&net, 0), (up, down));
+        assert_eq!(status(&net, 1), (down, up));
+        // The last answer is answered by a keepalive.
+        net.advance(secs(10));
+        assert_eq!(status(&net, 0), (up + 32, down));
+        assert_eq!(status(&net, 1), (down, up + 32));
     }
 
     fn without_data_the_initiator_confirms_with_a_keepalive(crypto) {

@@ -40,8 +40,8 @@ use self::random::Numbers;
 #[allow(unused_imports, reason = "no test binary uses all of it")]
 pub use self::raw::{RAW_ADDRESS, RAW_INNER, label, shake, with_raw, with_stranger};
 
-/// Start of every test: one day of uptime, so that a subtraction that saturates at zero cannot
-/// hide an error.
+/// Start of tests: one day of uptime, so that a subtraction that saturates at zero cannot hide an
+/// error.
 pub const START: Instant = Instant(86_400_000_000_000);
 /// The wall clock at [`START`].
 pub const WALL: Duration = Duration::from_secs(1_700_000_000);
@@ -129,6 +129,7 @@ type Wire = Box<dyn FnMut(&mut Datagram) -> Fate>;
 pub struct Net {
     pub crypto: &'static Provider,
     pub now: Instant,
+    start: Instant,
     pub nodes: Vec<Node>,
     pub log: Vec<Datagram>,
     pub wire: Wire,
@@ -152,12 +153,24 @@ impl Net {
 
     /// Returns devices with these numbers of lanes that are up and have keys, without peers.
     pub fn with_lanes(crypto: &'static Provider, lanes: &[Lanes]) -> Self {
+        Self::started(crypto, lanes, START)
+    }
+
+    /// Returns `n` devices of machines whose boot clocks show zero, each a peer of node 0.
+    pub fn just_booted(crypto: &'static Provider, n: usize) -> Self {
+        let mut net = Self::started(crypto, &vec![Lanes::One; n], Instant(0));
+        (1..n).for_each(|i| net.join(0, i));
+        net
+    }
+
+    fn started(crypto: &'static Provider, lanes: &[Lanes], start: Instant) -> Self {
         let nodes = lanes.iter().enumerate();
-        let nodes = nodes.map(|(i, lanes)| node(crypto, i, *lanes)).collect();
+        let nodes = nodes.map(|(i, lanes)| node(crypto, i, *lanes, start));
         Self {
             crypto,
-            now: START,
-            nodes,
+            now: start,
+            start,
+            nodes: nodes.collect(),
             log: Vec::new(),
             wire: Box::new(|_| Fate::Pass),
             held: VecDeque::new(),
@@ -268,7 +281,7 @@ impl Net {
     pub fn now_at(&self, at: usize) -> Now {
         Now {
             boot: self.now,
-            wall: self.nodes[at].wall + self.now.since(START),
+            wall: self.nodes[at].wall + self.now.since(self.start),
         }
     }
 

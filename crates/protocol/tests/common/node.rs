@@ -10,8 +10,8 @@ use taupe_protocol::time::{Instant, Now, Tai64N};
 use taupe_protocol::update::{DeviceUpdate, EndpointName, PrivateKeyUpdate};
 use taupe_protocol::{DataPath, Device, DropReason, Lanes, Notice, Peer, Session};
 
+use super::WALL;
 use super::random::{SharedNumbers, TestRandom};
-use super::{START, WALL};
 
 /// A device with its addresses and outputs.
 pub struct Node {
@@ -35,7 +35,7 @@ pub struct Node {
     pub notices: Vec<(Instant, Notice)>,
     /// Number of handshake messages in the queue, as an engine would report it.
     pub backlog: usize,
-    /// The node's wall clock at [`START`].
+    /// The node's wall clock at the start of the test.
     pub wall: Duration,
     /// Source of jitter and indices.
     pub numbers: SharedNumbers,
@@ -56,8 +56,8 @@ impl Node {
     }
 }
 
-/// Returns node `i`: up, with a key, without peers.
-pub fn node(crypto: &'static Provider, i: usize, lanes: Lanes) -> Node {
+/// Returns node `i`: up since `start`, with a key, without peers.
+pub fn node(crypto: &'static Provider, i: usize, lanes: Lanes, start: Instant) -> Node {
     let seed = 0x7a75_7065 + i as u64;
     let numbers = SharedNumbers::default();
     let random = TestRandom::new(seed, numbers.clone());
@@ -65,7 +65,7 @@ pub fn node(crypto: &'static Provider, i: usize, lanes: Lanes) -> Node {
     let public = PublicKey(crypto.dh.public(private.expose()));
     let mut device = Device::with_lanes(crypto, Box::new(random), Arc::new(|| {}), lanes);
     let now = Now {
-        boot: START,
+        boot: start,
         wall: WALL,
     };
     let private_key = Some(PrivateKeyUpdate {

@@ -141,7 +141,7 @@ fn a_peer_that_restarts_with_other_lanes_gets_them() {
         (Lanes::One, Lanes::Four),
     ] {
         let mut net = renewed(crypto, [Lanes::Four, before]);
-        net.nodes[1] = node(crypto, 1, after);
+        net.nodes[1] = node(crypto, 1, after, net.now);
         let peer = net.peer_update(0);
         net.update(1, peer);
         // Node 0 notices that its packets are not answered, and begins a handshake.
