@@ -5,13 +5,14 @@ mod drawing;
 mod graph;
 mod linked;
 mod lint;
+mod mutants;
 mod test_programs;
 mod tokens;
 mod workspace;
 
 use std::process::ExitCode;
 
-const USAGE: &str = "usage: cargo xtask arrows [--write]\n       cargo xtask lint [--write | --list]\n       cargo xtask linked FILE\n       cargo xtask tests --build\n       cargo xtask tests [--waiting | --others] [--only NAME] [--except NAME] [--beside N] [-- ARGUMENT…]";
+const USAGE: &str = "usage: cargo xtask arrows [--write]\n       cargo xtask lint [--write | --list]\n       cargo xtask linked FILE\n       cargo xtask mutants [--new MINUTES | --changed MINUTES] [--package NAME]\n       cargo xtask tests --build\n       cargo xtask tests [--waiting | --others] [--only NAME] [--except NAME] [--beside N] [-- ARGUMENT…]";
 
 fn main() -> ExitCode {
     let arguments: Vec<String> = std::env::args().skip(1).collect();
@@ -23,6 +24,7 @@ fn main() -> ExitCode {
         ["lint"] => lint::check(),
         ["lint", "--write"] => lint::write(),
         ["lint", "--list"] => lint::list(),
+        ["mutants", ref rest @ ..] => mutants::run(rest).map_err(Into::into),
         ["tests", ref rest @ ..] => test_programs::run(rest).map(|()| true).map_err(Into::into),
         _ => Err(USAGE.into()),
     };
