@@ -12,19 +12,33 @@ const WORDS: usize = (WINDOW_BITS / WORD_BITS) as usize;
 
 /// Replay window of one session. It allocates its 1 KiB when the first packet arrives, so that
 /// sessions that never receive stay small.
-#[derive(Default)]
-pub struct ReplayWindow {
+pub type ReplayWindow = Window<WORDS, WORD_BITS>;
+
+/// A replay window of any size: `WORDS` words, of each of which `WORD_BITS` bits are used, 64 at most.
+pub struct Window<const WORDS: usize, const WORD_BITS: u64> {
     /// One above the greatest counter received.
     next: u64,
     bits: Option<Box<[u64; WORDS]>>,
 }
 
-impl ReplayWindow {
+impl<const WORDS: usize, const WORD_BITS: u64> Default for Window<WORDS, WORD_BITS> {
+    fn default() -> Self {
+        Self {
+            next: 0,
+            bits: None,
+        }
+    }
+}
+
+impl<const WORDS: usize, const WORD_BITS: u64> Window<WORDS, WORD_BITS> {
+    /// As [`WINDOW_LEN`].
+    const LEN: u64 = (WORDS as u64 - 1) * WORD_BITS;
+
     /// Records `counter`. Returns `false` if it was received before or is below the window. Call
     /// this only for authenticated packets: a forged counter would move the window.
     pub fn accept(&mut self, counter: u64) -> bool {
         let bits = self.bits.get_or_insert_with(|| Box::new([0; WORDS]));
-        if self.next.saturating_sub(1).saturating_sub(counter) > WINDOW_LEN {
+        if self.next.saturating_sub(1).saturating_sub(counter) > Self::LEN {
             return false;
         }
         if counter >= self.next {
@@ -63,16 +77,16 @@ impl ReplayWindow {
 mod tests {
     use super::*;
 
-    /// Reference implementation: a set of all counters received.
+    /// Reference implementation: a set of all counters received. `LEN` is the length of the window.
     #[derive(Default)]
-    struct Oracle {
-        seen: std::collections::HashSet<u64>,
+    struct Oracle<const LEN: u64> {
+        seen: std::collections::BTreeSet<u64>,
         next: u64,
     }
 
-    impl Oracle {
+    impl<const LEN: u64> Oracle<LEN> {
         fn accept(&mut self, counter: u64) -> bool {
-            let late = self.next > counter && self.next - 1 - counter > WINDOW_LEN;
+            let late = self.next > counter && self.next - 1 - counter > LEN;
             if late || !self.seen.insert(counter) {
                 return false;
             }
@@ -90,7 +104,8 @@ mod tests {
                 .wrapping_add(1);
             (state >> 20) % below
         };
-        let (mut window, mut oracle) = (ReplayWindow::default(), Oracle::default());
+        let mut window = ReplayWindow::default();
+        let mut oracle = Oracle::<WINDOW_LEN>::default();
         let mut refused = 0;
         for _ in 0..200_000 {
             let counter = match random(400) {
@@ -104,6 +119,41 @@ mod tests {
             assert_eq!(window.accept(counter), expected, "counter {counter}");
         }
         assert!(refused > 10_000);
+    }
+
+    /// A window of two words with four bits, and all counters below 16, in every order and number of
+    /// times. States that were reached before lead to nothing new.
+    #[test]
+    fn agrees_with_a_set_for_every_sequence_in_a_small_scope() {
+        type Small = Window<2, 4>;
+        const COUNTERS: u64 = 16;
+        assert_eq!(Small::LEN, 4);
+        let mut reached = std::collections::HashSet::new();
+        // Each state has a window, and the set of the counters received, one bit for each.
+        let mut left = vec![(0, None::<Box<[u64; 2]>>, 0_u32)];
+        let (mut accepted, mut refused) = (0_u32, 0_u32);
+        while let Some((next, bits, seen)) = left.pop() {
+            for counter in 0..COUNTERS {
+                let greatest = u64::from(seen.checked_ilog2().unwrap_or(0));
+                let is_late = counter + Small::LEN < greatest;
+                let expected = !is_late && seen & 1 << counter == 0;
+                let bits = bits.clone();
+                let mut window = Small { next, bits };
+                assert_eq!(window.accept(counter), expected, "{counter} after {seen:b}");
+                match expected {
+                    true => accepted += 1,
+                    false => refused += 1,
+                }
+                let seen = seen | u32::from(expected) << counter;
+                if reached.insert((window.next, window.bits.as_deref().copied(), seen)) {
+                    left.push((window.next, window.bits, seen));
+                }
+            }
+        }
+        assert!(
+            accepted > 10_000 && refused > 10_000,
+            "{accepted} {refused}"
+        );
     }
 
     #[test]
