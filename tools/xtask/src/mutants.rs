@@ -19,9 +19,14 @@ use table::{FunctionResult, ResultTable, Survivor};
 pub(crate) struct Module {
     pub(crate) package: &'static str,
     pub(crate) paths: &'static [&'static str],
+    /// Arguments of `cargo test` for the tests to run.
+    pub(crate) tests: &'static [&'static str],
     /// Time limit of the package's tests, several times what they take.
     pub(crate) limit: Duration,
 }
+
+/// Not the examples in documentation, which take long to compile.
+const ALL_TESTS: &[&str] = &["--tests"];
 
 const MODULES: [Module; 7] = [
     Module {
@@ -31,6 +36,7 @@ const MODULES: [Module; 7] = [
             "crates/packet/src/merge",
             "crates/packet/src/split",
         ],
+        tests: ALL_TESTS,
         limit: Duration::from_secs(40),
     },
     Module {
@@ -40,6 +46,14 @@ const MODULES: [Module; 7] = [
             "crates/protocol/src/handshake",
             "crates/protocol/src/hybrid",
             "crates/protocol/src/peer",
+        ],
+        tests: &[
+            "--lib",
+            "--test=behaviour",
+            "--test=vectors",
+            "--test=hybrid_vectors",
+            "--test=bad_input",
+            "--test=memory",
         ],
         limit: Duration::from_secs(120),
     },
@@ -51,6 +65,7 @@ const MODULES: [Module; 7] = [
             "crates/nat/src/reassembly",
             "crates/nat/src/translate",
         ],
+        tests: ALL_TESTS,
         limit: Duration::from_secs(60),
     },
     Module {
@@ -59,16 +74,19 @@ const MODULES: [Module; 7] = [
             "crates/transparent/src/rules",
             "crates/transparent/src/state",
         ],
+        tests: ALL_TESTS,
         limit: Duration::from_secs(40),
     },
     Module {
         package: "taupe-uapi",
         paths: &["crates/uapi/src"],
+        tests: ALL_TESTS,
         limit: Duration::from_secs(60),
     },
     Module {
         package: "taupe-adapter",
         paths: &["crates/adapter/src/barrier", "crates/adapter/src/journal"],
+        tests: ALL_TESTS,
         limit: Duration::from_secs(120),
     },
     Module {
@@ -78,6 +96,7 @@ const MODULES: [Module; 7] = [
             "crates/config/src/destinations",
             "crates/config/src/file",
         ],
+        tests: ALL_TESTS,
         limit: Duration::from_secs(120),
     },
 ];

@@ -107,8 +107,7 @@ impl<'m> Runner<'m> {
         command.args(["--package", self.module.package, "--file", &function.file]);
         command.arg("--re").arg(pattern(&function.name));
         command.arg("--output").arg(&results);
-        // Not the examples in documentation, which take long to compile.
-        command.args(["--", "--tests"]);
+        command.arg("--").args(self.module.tests);
         command.current_dir(&self.folder);
         let output = command.output().map_err(|error| error.to_string())?;
         let path = results.join("mutants.out/outcomes.json");
