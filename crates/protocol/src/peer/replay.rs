@@ -5,6 +5,7 @@
 pub const WINDOW_BITS: u64 = 8192;
 /// Maximum distance below the greatest counter at which a packet is accepted: the window without
 /// the one word that is being reused (RFC 6479 §2.2).
+#[cfg(any(test, feature = "testing"))]
 pub const WINDOW_LEN: u64 = ReplayWindow::LEN;
 
 const WORD_BITS: u64 = 64;
@@ -31,7 +32,7 @@ impl<const WORDS: usize, const WORD_BITS: u64> Default for Window<WORDS, WORD_BI
 }
 
 impl<const WORDS: usize, const WORD_BITS: u64> Window<WORDS, WORD_BITS> {
-    /// As [`WINDOW_LEN`].
+    /// Maximum distance below the greatest counter at which a packet is accepted.
     pub const LEN: u64 = (WORDS as u64 - 1) * WORD_BITS;
 
     /// Records `counter`. Returns `false` if it was received before or is below the window. Call
