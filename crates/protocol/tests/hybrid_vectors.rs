@@ -185,6 +185,54 @@ fn handshakes_are_as_documented() {
     assert_eq!(made.len(), written.len());
 }
 
+/// A machine that is set back to a snapshot repeats its generator's output.
+#[test]
+fn a_generator_that_repeats_itself_draws_other_values_at_another_time() {
+    let crypto = default_provider();
+    for suite in Suite::ALL {
+        let [initiator, responder] = [1, 2].map(|byte| End::new(crypto, byte, suite));
+        let psk = PresharedKey::NONE;
+        let precomputed = |local: &End, remote: &End| {
+            Precomputed::new(crypto, &local.keys, &remote.keys.public).expect("not of low order")
+        };
+        let initiation = |timestamp: u8| {
+            let (_, parts) = HybridInitiator::start(
+                crypto,
+                initiator.local(),
+                &responder.remote(crypto, suite),
+                &psk,
+                &precomputed(&initiator, &responder),
+                &mut Counting(0x80),
+                Tai64N([timestamp; 12]),
+                1,
+            )
+            .expect("good keys");
+            parts
+        };
+        let response = |clock: u8| {
+            let parts = initiation(1);
+            let from = initiator.remote(crypto, suite);
+            let claim = HybridClaim::open(crypto, responder.local(), suite, &parts[0]);
+            let mut opened = claim
+                .and_then(|it| it.verify(crypto, &from, &psk, &precomputed(&responder, &initiator)))
+                .expect("of this initiator");
+            let ready = match opened.without_part_b() {
+                Some(ready) => ready,
+                None => opened.read_part_b(crypto, &parts[1]).expect("its part"),
+            };
+            let clock = Tai64N([clock; 12]);
+            let local = responder.local();
+            let made = ready.respond(crypto, local, &from, &psk, &mut Counting(0xc0), clock, 2);
+            made.expect("good keys").0
+        };
+        // Ephemeral keys follow the indices.
+        assert_eq!(initiation(1)[0][8..40], initiation(1)[0][8..40]);
+        assert_ne!(initiation(1)[0][8..40], initiation(2)[0][8..40]);
+        assert_eq!(response(1)[0][12..44], response(1)[0][12..44]);
+        assert_ne!(response(1)[0][12..44], response(2)[0][12..44]);
+    }
+}
+
 #[test]
 fn both_backends_agree() {
     for suite in Suite::ALL {

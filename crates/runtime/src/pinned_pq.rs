@@ -280,6 +280,16 @@ mod tests {
     }
 
     #[test]
+    fn a_record_is_an_empty_file_named_after_both_keys() {
+        let scratch = Scratch::new("named");
+        let [own, peer] = [0xab, 0x0c].map(|byte| PublicKey([byte; 32]));
+        scratch.pinned_pq().store(&own, peer, true);
+        let folder = scratch.0.join("post-quantum").join("ab".repeat(32));
+        let file = fs::metadata(folder.join("0c".repeat(32))).expect("a file");
+        assert!(file.is_file() && file.len() == 0);
+    }
+
+    #[test]
     fn records_are_limited_in_number_over_restarts() {
         let scratch = Scratch::new("limited");
         let [key, other, one, two, three] = [1, 2, 3, 4, 5].map(|byte| PublicKey([byte; 32]));

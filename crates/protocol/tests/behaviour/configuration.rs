@@ -2,13 +2,17 @@
 //! the device's own key.
 
 use taupe_protocol::crypto::default_provider;
+use taupe_protocol::hybrid::Suite;
 use taupe_protocol::ipnet::IpNet;
 use taupe_protocol::key::{PrivateKey, PublicKey};
 use taupe_protocol::limits::MAX_PEERS;
 use taupe_protocol::message::Kind;
-use taupe_protocol::update::{AllowedIpChange, DeviceUpdate, PeerUpdate, PrivateKeyUpdate};
+use taupe_protocol::update::{
+    AllowedIpChange, DeviceUpdate, PeerUpdate, PostQuantum, PrivateKeyUpdate,
+};
 use taupe_protocol::{DropReason, UpdateError};
 
+use crate::common::hybrid;
 use crate::common::packets::ipv4;
 use crate::common::raw::stamp_for;
 use crate::common::snapshot::{Snapshot, assert_refused};
@@ -91,6 +95,24 @@ each_backend! {
         net.set_private_key(0, Some(private_key(77)), label(0));
         net.advance(secs(200));
         assert_eq!(net.mark(), 0, "not one datagram");
+    }
+
+    fn hybrid_peers_of_low_order_never_hear_from_us(crypto) {
+        for suite in Suite::ALL {
+            let mut net = Net::new(crypto, 1);
+            net.set_seed(0, Some(hybrid::seed(0)));
+            for point in low_order() {
+                let mut update = PeerUpdate::new(PublicKey(point));
+                update.endpoint = Some(crate::common::stranger());
+                update.persistent_keepalive = Some(1);
+                update.pq_public_key = Some(hybrid::public(crypto, 1, suite));
+                update.post_quantum = Some(Some(PostQuantum::Require));
+                net.update(0, update);
+            }
+            assert_eq!(keys(&net).len(), 7);
+            net.advance(secs(200));
+            assert_eq!(net.mark(), 0, "{suite:?}: not one datagram");
+        }
     }
 
     fn an_initiation_with_an_ephemeral_key_of_low_order_is_refused(crypto) {

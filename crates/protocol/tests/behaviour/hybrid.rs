@@ -2,6 +2,7 @@
 //! messages.
 
 mod attacks;
+mod limits;
 mod load;
 mod prefer;
 mod provisional;

@@ -32,6 +32,23 @@ each_backend! {
         }
     }
 
+    fn the_age_of_a_session_counts_from_its_response(crypto) {
+        for (age, rekeys) in [(secs(120) - NANO, false), (secs(120), true)] {
+            let mut net = Net::pair(crypto);
+            net.wire = Box::new(|d| if d.kind() == Kind::Response { Fate::Hold } else { Fate::Pass });
+            net.ping(0, 1);
+            net.advance(secs(3));
+            net.mend();
+            net.release();
+            assert_eq!(net.session_age(0, 1), Some(secs(0)));
+            net.advance_to_offset(secs(3) + age);
+            let mark = net.mark();
+            net.ping(0, 1);
+            let initiations = net.times(mark, 0, Kind::Initiation);
+            assert_eq!(initiations.len(), usize::from(rekeys), "at {age:?}");
+        }
+    }
+
     fn responder_does_not_rekey_on_send(crypto) {
         for age in [secs(120), secs(150), secs(180) - NANO] {
             let mut net = Net::connected(crypto);
@@ -252,6 +269,24 @@ each_backend! {
             assert_eq!(net.times(mark, 0, Kind::Initiation), []);
             net.advance_to_offset(secs(75) + jitter_below);
             assert_eq!(net.times(mark, 0, Kind::Initiation).len(), 1);
+        }
+    }
+
+    fn a_dead_peer_is_tried_every_5_seconds_until_given_up(crypto) {
+        let mut net = Net::connected(crypto);
+        set_numbers(&net, 0, Numbers::Low(0));
+        net.advance_to_offset(secs(30));
+        net.ping(0, 1);
+        net.advance_to_offset(secs(60));
+        net.cut();
+        let mark = net.mark();
+        net.ping(0, 1);
+        net.advance_to_offset(secs(1000));
+        let times = net.times(mark, 0, Kind::Initiation);
+        assert_eq!(times.len(), 20);
+        for (i, at) in times.iter().enumerate() {
+            let ideal = secs(75 + 5 * i as u64);
+            assert!(at.abs_diff(ideal) < millis(1), "initiation {i} at {at:?}");
         }
     }
 

@@ -143,6 +143,14 @@ each_backend! {
         assert_eq!(net.last(0, Kind::CookieReply).bytes.len(), 64);
     }
 
+    fn each_cookie_reply_has_a_nonce_of_its_own(crypto) {
+        let (mut net, raw, _) = with_cookie(crypto);
+        let first = net.last(0, Kind::CookieReply).bytes;
+        demand(&mut net, &raw, raw.address, &raw.begin(2, label(1)));
+        let second = net.last(0, Kind::CookieReply).bytes;
+        assert_ne!(chunk::<24>(&first, 8), chunk::<24>(&second, 8));
+    }
+
     fn with_the_cookie_the_initiation_passes(crypto) {
         let (mut net, raw, cookie) = with_cookie(crypto);
         assert!(passes(&mut net, &raw, raw.address, 2, &cookie));
@@ -452,6 +460,17 @@ each_backend! {
         let response = net.last(0, Kind::Response);
         let expected = crypto.hash.mac(&cookie, &[&response.bytes[..76]]);
         assert_eq!(response.bytes[76..], expected);
+    }
+
+    fn a_cookie_for_a_response_causes_no_datagram(crypto) {
+        let (mut net, raw) = with_stranger(crypto);
+        shake(&mut net, &raw, 1, label(0));
+        let response = net.last(0, Kind::Response);
+        let mark = net.mark();
+        net.inject(0, raw.address, &raw.cookie_reply(&response.bytes, &[1; 16]));
+        assert_eq!(net.nodes[0].count(DropReason::CookieRefused), 0);
+        net.advance(secs(20));
+        assert_eq!(net.kinds(mark, 0), []);
     }
 
     fn one_reply_is_taken_per_message(crypto) {

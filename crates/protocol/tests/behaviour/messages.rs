@@ -50,6 +50,18 @@ each_backend! {
         }
     }
 
+    fn transport_headers_are_little_endian(crypto) {
+        let mut net = Net::connected(crypto);
+        set_counter(&mut net, 0, 0x0102_0304_0506_0708);
+        let mark = net.mark();
+        net.ping(0, 1);
+        let message = &net.since(mark, 0)[0].bytes;
+        assert_eq!(message[..4], [4, 0, 0, 0]);
+        assert_eq!(message[4..8], net.last(1, Kind::Response).bytes[4..8], "the responder's index");
+        assert_eq!(message[8..16], [8, 7, 6, 5, 4, 3, 2, 1]);
+        assert_eq!(net.nodes[1].delivered.len(), 2);
+    }
+
     fn a_batch_that_crosses_2_to_the_60_rekeys(crypto) {
         for (count, rekeys) in [(9, false), (10, false), (11, true)] {
             let mut net = Net::connected(crypto);

@@ -64,6 +64,67 @@ each_backend! {
         assert_eq!(last, Some(&(net.nodes[1].public, false)));
     }
 
+    fn another_ml_kem_key_leads_nobody_back(crypto) {
+        let mut net = pinned(crypto);
+        net.nodes[0].pins.clear();
+        let key = public(crypto, 7, Suite::Hybrid768);
+        net.set_hybrid(0, 1, key, Some(PostQuantum::Prefer));
+        net.set_seed(0, Some(seed(8)));
+        assert!(net.nodes[0].device.status().peers[0].pq_pinned);
+        assert_eq!(net.nodes[0].pins, []);
+        net.set_hybrid(1, 0, None, Some(PostQuantum::Off));
+        let mark = net.mark();
+        net.ping(0, 1);
+        net.ping(1, 0);
+        net.advance(secs(100));
+        let kinds = net.kinds(mark, 0);
+        assert!(!kinds.is_empty() && kinds.iter().all(|kind| *kind == Kind::HybridInitiation));
+    }
+
+    fn a_removed_setting_ends_it_only_without_an_ml_kem_key(crypto) {
+        for suite in [Suite::Light, Suite::Hybrid768] {
+            let mut net = Net::hybrid_pair(crypto, suite);
+            let key = public(crypto, 1, suite);
+            net.set_hybrid(0, 1, key.clone(), Some(PostQuantum::Prefer));
+            net.ping(0, 1);
+            assert_works(&mut net, suite);
+            net.set_hybrid(0, 1, key, None);
+            let peer = net.nodes[1].public;
+            let ends = suite == Suite::Light;
+            assert_eq!(net.nodes[0].pins.contains(&(peer, false)), ends, "{suite:?}");
+            assert_eq!(net.nodes[0].device.status().peers[0].pq_pinned, !ends);
+        }
+    }
+
+    fn an_ml_kem_key_alone_requires_hybrid_handshakes(crypto) {
+        let mut net = Net::pair(crypto);
+        net.set_seed(1, Some(seed(1)));
+        net.set_hybrid(1, 0, public(crypto, 0, Suite::Hybrid768), None);
+        net.ping(0, 1);
+        assert_eq!(net.nodes[1].count(DropReason::PostQuantumRequired), 1);
+        net.ping(1, 0);
+        assert_eq!(net.kinds(0, 1), [Kind::HybridInitiation; 2], "two parts");
+    }
+
+    fn prefer_answers_ordinary_handshakes_before_the_first_hybrid_one(crypto) {
+        let mut net = Net::pair(crypto);
+        net.set_seed(1, Some(seed(1)));
+        let key = public(crypto, 0, Suite::Hybrid768);
+        net.set_hybrid(1, 0, key, Some(PostQuantum::Prefer));
+        net.ping(0, 1);
+        assert_eq!(net.suite(1, 0), Some(None));
+        assert_eq!(net.nodes[1].delivered.len(), 1);
+    }
+
+    fn prefer_without_a_key_of_its_own_begins_nothing(crypto) {
+        let mut net = Net::pair(crypto);
+        let key = public(crypto, 1, Suite::Hybrid768);
+        net.set_hybrid(0, 1, key, Some(PostQuantum::Prefer));
+        net.ping(0, 1);
+        net.advance_to_offset(secs(100));
+        assert!(net.log.is_empty());
+    }
+
     fn what_was_latched_before_a_restart_stays(crypto) {
         let mut net = Net::pair(crypto);
         net.set_seed(0, Some(seed(0)));

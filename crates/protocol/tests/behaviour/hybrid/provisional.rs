@@ -3,12 +3,14 @@
 use taupe_protocol::DropReason;
 use taupe_protocol::hybrid::Suite;
 use taupe_protocol::limits::REKEY_TIMEOUT;
+use taupe_protocol::message::Kind;
 
+use super::endpoint;
 use crate::common::hybrid::Thief;
 use crate::common::packets::ipv4;
 use crate::common::raw::RawSession;
 use crate::common::snapshot::assert_refused_from;
-use crate::common::{Net, label, stranger};
+use crate::common::{Net, Outcome, label, stranger};
 use crate::each_backend;
 
 const SUITE: Suite = Suite::Hybrid768;
@@ -34,6 +36,21 @@ fn current(net: &mut Net) -> Option<u32> {
 }
 
 each_backend! {
+    fn the_first_message_lets_the_session_send_and_moves_the_endpoint(crypto) {
+        let mut net = Net::hybrid_pair(crypto, SUITE);
+        let mut peer = Thief::knows_all(&net, 0, 1, SUITE);
+        let begun = peer.begin(7, label(1));
+        let session = peer.shake(&mut net, 1, stranger(), &begun).expect("a response");
+        net.cut();
+        let mark = net.mark();
+        assert_eq!(net.ping(1, 0), Outcome::Staged);
+        assert!(!net.kinds(mark, 1).contains(&Kind::Data));
+        assert_eq!(endpoint(&net, 1), Some(net.nodes[0].address));
+        net.inject(1, stranger(), &session.seal(0, &[]));
+        assert!(session.open(&net.last(1, Kind::Data).bytes).is_some());
+        assert_eq!(endpoint(&net, 1), Some(stranger()));
+    }
+
     fn a_confirmed_session_ends_those_begun_before_it(crypto) {
         let mut net = Net::hybrid_pair(crypto, SUITE);
         // The peer's clock has gone back: the timestamps do not show the order.
