@@ -5,7 +5,6 @@
 //! outside it each time that a service manager starts a killed tunnel again.
 
 use taupe_config::file::{Compatibility, Endpoint, File};
-use taupe_os_linux::netlink::RouteKind;
 
 use crate::change::Change;
 use crate::journal::{Header, Journal, JournalError};
@@ -28,23 +27,17 @@ pub(crate) struct Barrier {
 
 impl Barrier {
     /// Returns the barrier of a killed tunnel. Returns `None` if it blocks nothing, or if the tunnel
-    /// cannot be brought up behind it, because commands of the file or names of endpoints need the
-    /// network.
+    /// cannot be brought up behind it, because PreUp commands or names of endpoints need the network.
     pub(crate) fn of(journal: &Journal, request: &Request<'_>) -> Option<Self> {
         let header = journal.header();
         let steps: Vec<_> = numbered(journal)
             .filter(|(_, change)| belongs(change))
             .collect();
-        let blocks = |(_, change): &(usize, Change)| match change {
-            Change::Unreachable { .. } => true,
-            Change::Special { kind, .. } => *kind != RouteKind::Throw,
-            _ => false,
-        };
         let device = journal.device();
         let is_possible = request.compatibility == Compatibility::Taupe
             && header.compatibility == Compatibility::Taupe
-            && steps.iter().any(blocks)
-            && !has_commands(header, request.file)
+            && steps.iter().any(|(_, change)| change.blocks())
+            && request.file.interface.hooks.pre_up.is_empty()
             && knows_addresses(device, request.file);
         is_possible.then(|| Self {
             steps,
@@ -122,24 +115,12 @@ fn belongs(change: &Change) -> bool {
     step.stage == Stage::Routing && step.undo == Undo::WithNamespace && step.reload == Reload::Guard
 }
 
-fn has_commands(header: &Header, file: &File) -> bool {
-    let hooks = &file.interface.hooks;
-    let lists = [
-        &header.pre_down,
-        &header.post_down,
-        &hooks.pre_up,
-        &hooks.post_up,
-        &hooks.pre_down,
-        &hooks.post_down,
-    ];
-    lists.iter().any(|list| !list.is_empty())
-}
-
 /// Returns true if each endpoint with a name had an address before.
 fn knows_addresses(device: Option<&LastState>, file: &File) -> bool {
-    let mut names = file
-        .peers
-        .iter()
-        .filter(|peer| matches!(peer.endpoint, Some(Endpoint::Name { .. })));
-    names.all(|peer| device.is_some_and(|device| device.endpoint(&peer.public_key).is_some()))
+    file.peers.iter().all(|peer| match &peer.endpoint {
+        Some(Endpoint::Name { host, .. }) => {
+            device.is_some_and(|device| device.address(&peer.public_key, host).is_some())
+        }
+        _ => true,
+    })
 }

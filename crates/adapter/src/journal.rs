@@ -85,6 +85,11 @@ impl Journal {
         steps.filter_map(|(number, change)| Some((number, change.as_ref()?)))
     }
 
+    /// Returns true if a step blocks traffic when nobody carries the tunnel.
+    pub(crate) fn blocks(&self) -> bool {
+        self.contents.blocks()
+    }
+
     /// Returns the changes that should be in effect as they were made: all except those that a
     /// command of the file has altered.
     pub(crate) fn applied(&self) -> Vec<(usize, Change)> {

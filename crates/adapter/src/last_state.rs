@@ -7,7 +7,7 @@
 
 use std::fs;
 use std::io::{self, BufRead as _, BufReader, Write as _};
-use std::net::SocketAddr;
+use std::net::{IpAddr, SocketAddr};
 use std::os::unix::net::{UnixListener, UnixStream};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -41,6 +41,9 @@ pub struct LastState {
 struct Peer {
     public_key: [u8; 32],
     endpoint: Option<SocketAddr>,
+    /// The host name of the endpoint.
+    #[serde(default)]
+    host: Option<String>,
     allowed_ips: Vec<IpNet>,
 }
 
@@ -51,6 +54,10 @@ impl LastState {
         let peers = device.status.peers.iter().map(|peer| Peer {
             public_key: peer.public_key.0,
             endpoint: peer.endpoint,
+            host: peer
+                .endpoint_name
+                .as_ref()
+                .map(|name| name.host().to_owned()),
             allowed_ips: peer.allowed_ips.clone(),
         });
         Self {
@@ -60,10 +67,11 @@ impl LastState {
         }
     }
 
-    /// Returns the endpoint of a peer.
-    pub(crate) fn endpoint(&self, key: &PublicKey) -> Option<SocketAddr> {
+    /// Returns the address that a peer's endpoint with this host name had.
+    pub(crate) fn address(&self, key: &PublicKey, host: &str) -> Option<IpAddr> {
         let peer = self.peers.iter().find(|peer| peer.public_key == key.0);
-        peer?.endpoint
+        let peer = peer.filter(|peer| peer.host.as_deref() == Some(host));
+        Some(peer?.endpoint?.ip())
     }
 
     /// Returns the answer to a `get` request.
@@ -160,7 +168,7 @@ fn converse(stream: UnixStream, answer: &str) -> io::Result<()> {
 
 #[cfg(test)]
 mod tests {
-    use super::{LastState, Peer, StandIn};
+    use super::{LastState, Peer, PublicKey, StandIn};
     use std::io::{Read as _, Write as _};
     use std::os::unix::net::UnixStream;
 
@@ -173,9 +181,14 @@ mod tests {
             peers: vec![Peer {
                 public_key: [7; 32],
                 endpoint: Some("192.0.2.1:51820".parse().expect("endpoint")),
+                host: Some("vpn.example".to_owned()),
                 allowed_ips: vec!["10.0.0.0/8".parse().expect("network")],
             }],
         };
+        let address = |key, host| state.address(&PublicKey([key; 32]), host);
+        assert_eq!(address(7, "vpn.example"), "192.0.2.1".parse().ok());
+        assert_eq!(address(7, "other.example"), None);
+        assert_eq!(address(8, "vpn.example"), None);
         let json = serde_json::to_string(&state).expect("JSON");
         assert_eq!(
             serde_json::from_str::<LastState>(&json).expect("state"),

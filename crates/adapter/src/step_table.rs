@@ -9,6 +9,7 @@
 
 use crate::change::{Change, Phase};
 use crate::setting::Setting;
+use taupe_os_linux::netlink::RouteKind;
 
 /// Row of the table.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -74,6 +75,15 @@ impl Change {
     #[must_use]
     pub fn ends_with_device(&self) -> bool {
         matches!(self.step().undo, Undo::OnlyWithDevice | Undo::WithDevice)
+    }
+
+    /// Returns true if the change rejects packets, also without a device.
+    pub(crate) fn blocks(&self) -> bool {
+        match self {
+            Self::Unreachable { .. } => true,
+            Self::Special { kind, .. } => *kind != RouteKind::Throw,
+            _ => false,
+        }
     }
 
     /// Returns the change's row of the table.

@@ -23,15 +23,35 @@ pub(crate) fn roll_back(
     with_hooks: bool,
     report: &mut dyn Report,
 ) -> Vec<Leftover> {
-    let header = journal.header().clone();
-    let interface = header.interface.as_str();
-    let teardown = Teardown::with_hooks(
+    let teardown = Teardown::of_own_header(machine, &journal, found);
+    let interface = journal.header().interface.clone();
+    between_hooks(
         machine,
-        &journal,
-        found,
-        &header.pre_down,
-        &header.post_down,
-    );
+        &teardown,
+        &interface,
+        with_hooks,
+        report,
+        |machine, report| {
+            undo_all(
+                machine,
+                Some(journal),
+                &teardown.changes,
+                &interface,
+                report,
+            )
+        },
+    )
+}
+
+/// Runs the commands of a teardown around `undo`, which undoes its changes.
+fn between_hooks(
+    machine: &mut dyn Machine,
+    teardown: &Teardown,
+    interface: &str,
+    with_hooks: bool,
+    report: &mut dyn Report,
+    undo: impl FnOnce(&mut dyn Machine, &mut dyn Report) -> Vec<Leftover>,
+) -> Vec<Leftover> {
     // A failed command is reported, but does not prevent undoing the changes.
     let run_all = |hooks: &[Hook], machine: &mut dyn Machine, report: &mut dyn Report| {
         for hook in hooks.iter().filter(|_| with_hooks) {
@@ -43,7 +63,7 @@ pub(crate) fn roll_back(
     teardown.stand_in(machine, report);
     run_all(&teardown.pre_down, machine, report);
     let _ = machine.stand_in(None);
-    let leftovers = undo_all(machine, Some(journal), &teardown.changes, interface, report);
+    let leftovers = undo(machine, report);
     teardown.stand_in(machine, report);
     run_all(&teardown.post_down, machine, report);
     let _ = machine.stand_in(None);
@@ -100,6 +120,12 @@ impl Teardown {
         let pre_down = hooks.map_or(&header.pre_down, |hooks| &hooks.pre_down);
         let post_down = hooks.map_or(&header.post_down, |hooks| &hooks.post_down);
         Self::with_hooks(machine, journal, found, pre_down, post_down)
+    }
+
+    /// With the commands of the journal's header.
+    fn of_own_header(machine: &mut dyn Machine, journal: &Journal, found: Option<u32>) -> Self {
+        let header = journal.header();
+        Self::with_hooks(machine, journal, found, &header.pre_down, &header.post_down)
     }
 
     /// PreDown undoes PostUp; PostDown undoes PreUp and everything after it.
@@ -172,9 +198,24 @@ pub(crate) fn roll_back_to(
     report: &mut dyn Report,
 ) -> Vec<Leftover> {
     let interface = journal.header().interface.clone();
-    let mut changes = Teardown::with_hooks(machine, journal, found, &[], &[]).changes;
-    changes.retain(|(number, _)| !barrier.has(*number));
-    let leftovers = undo_each(machine, Some(journal), &changes, &interface, report);
+    let mut teardown = Teardown::of_own_header(machine, journal, found);
+    teardown.changes.retain(|(number, _)| !barrier.has(*number));
+    let leftovers = between_hooks(
+        machine,
+        &teardown,
+        &interface,
+        true,
+        report,
+        |machine, report| {
+            undo_each(
+                machine,
+                Some(&mut *journal),
+                &teardown.changes,
+                &interface,
+                report,
+            )
+        },
+    );
     if leftovers.is_empty() {
         // Among them are those that ended with the device.
         let numbers: Vec<usize> = journal.changes().map(|(number, _)| number).collect();

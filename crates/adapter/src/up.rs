@@ -81,12 +81,14 @@ pub enum UpError {
     #[error("{0}")]
     Look(#[source] StepError),
     /// A step failed.
-    #[error("{cause}{}", outcome(.leftovers))]
+    #[error("{cause}{}", outcome(.leftovers, *.is_blocked))]
     Failed {
         /// The error.
-        cause: ApplyError,
+        cause: Box<ApplyError>,
         /// The changes that could not be undone.
         leftovers: Vec<Leftover>,
+        /// True if the barrier of a killed tunnel was there before, and blocks traffic still.
+        is_blocked: bool,
     },
 }
 
@@ -137,7 +139,11 @@ pub fn up_on(
             None => roll_back(machine, journal, found, with_hooks, report),
             Some(barrier) => roll_back_to(barrier, machine, &mut journal, found, report),
         };
-        UpError::Failed { cause, leftovers }
+        UpError::Failed {
+            cause: Box::new(cause),
+            leftovers,
+            is_blocked: barrier.is_some(),
+        }
     })
 }
 
@@ -201,6 +207,9 @@ fn prepare(
     if journal.changes().next().is_some() {
         let meanwhile = match barrier {
             Some(_) => "its traffic stays blocked until it is up again",
+            None if journal.blocks() => {
+                "undoing what it has left; traffic leaves outside the tunnel until it is up again"
+            }
             None => "undoing what it has left",
         };
         report.note(&format!("the last {interface} was killed: {meanwhile}"));
@@ -351,7 +360,10 @@ fn confirm(drifts: &[Drift], interface: &str) -> Result<(), ApplyError> {
     }
 }
 
-fn outcome(leftovers: &[Leftover]) -> String {
+fn outcome(leftovers: &[Leftover], is_blocked: bool) -> String {
+    if leftovers.is_empty() && is_blocked {
+        return "; traffic stays blocked, as after the end of the last tunnel".to_owned();
+    }
     if leftovers.is_empty() {
         return "; everything is as it was before".to_owned();
     }

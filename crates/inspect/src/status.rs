@@ -351,6 +351,7 @@ impl Tunnel {
                 is_changing: header.is_some() && !is_complete && !is_killed,
                 answers: device.is_some(),
                 lock: tunnel.lock,
+                blocks: Journals::default().blocks(interface),
             }));
         let mut file = header.and_then(current_file);
         if is_running {

@@ -15,7 +15,7 @@ pub mod configuration;
 pub mod configuration_socket;
 #[cfg(feature = "driver")]
 pub mod driver;
-#[cfg(all(feature = "configuration", unix))]
+#[cfg(unix)]
 pub mod file_identity;
 #[cfg(feature = "driver")]
 mod files;

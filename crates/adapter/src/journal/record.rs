@@ -118,6 +118,11 @@ impl Contents {
             .collect()
     }
 
+    /// Returns true if a step rejects packets, also without a device.
+    pub(super) fn blocks(&self) -> bool {
+        self.steps.iter().flatten().any(Change::blocks)
+    }
+
     pub(super) fn add(&mut self, record: Record) -> Result<(), String> {
         match record {
             Record::Do(number, change) if number == self.steps.len() => {

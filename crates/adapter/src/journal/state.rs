@@ -122,13 +122,25 @@ impl State {
         self.journal(interface).exists()
     }
 
+    /// Returns true if the tunnel on this interface blocks traffic when nobody carries it.
+    #[must_use]
+    pub fn blocks(&self, interface: &str) -> bool {
+        let path = self.journal(interface);
+        let text = fs::read(&path).unwrap_or_default();
+        let contents = Contents::read(&path, whole_lines(&text)).ok().flatten();
+        contents.is_some_and(|contents| contents.blocks())
+    }
+
     /// Returns the tunnels of this network namespace that were brought up, and whose process was
-    /// killed since.
+    /// killed since, also if bringing them up again has failed.
     #[must_use]
     pub fn killed(&self) -> Vec<String> {
         let here = Namespace::current();
-        let complete = self.journals(&here).filter(|contents| contents.complete);
-        let killed = complete.filter(|contents| {
+        let begun = self.journals(&here).filter(|contents| {
+            let is_left = || contents.blocks() && !self.is_changing(&contents.header.interface);
+            contents.complete || is_left()
+        });
+        let killed = begun.filter(|contents| {
             let name = &contents.header.interface;
             taupe_os_linux::interface::index(name).is_none() && !contents.lives(name)
         });

@@ -34,9 +34,9 @@ pub(super) fn resolve(
             None => None,
             Some(Endpoint::Address(address)) => Some(*address),
             Some(Endpoint::Name { host, port }) => {
-                let known = known.and_then(|device| device.endpoint(&peer.public_key));
+                let known = known.and_then(|device| device.address(&peer.public_key, host));
                 if let Some(known) = known {
-                    endpoints.push(Some(SocketAddr::new(known.ip(), *port)));
+                    endpoints.push(Some(SocketAddr::new(known, *port)));
                     continue;
                 }
                 let address = taupe_client::resolve(host, *port, &mut |line| {

@@ -4,7 +4,7 @@ use taupe_config::file::File;
 
 use super::model::{Fault, Listener, Model, World};
 use crate::fixtures::file;
-use crate::{Compatibility, UpError};
+use crate::{Compatibility, Phase, UpError};
 
 /// More calls than any of these tunnels needs.
 const MANY: usize = 200;
@@ -131,39 +131,57 @@ fn a_barrier_that_the_next_tunnel_does_not_have_goes_last() {
 }
 
 #[test]
-fn a_tunnel_with_commands_is_brought_up_without_a_barrier() {
+fn only_commands_before_the_tunnel_need_the_network() {
     let plain = || file(ADDRESSES, "AllowedIPs = 0.0.0.0/0");
-    for (line, is_of_old) in [
-        ("PreUp", false),
-        ("PostUp", false),
-        ("PreDown", true),
-        ("PostDown", true),
-    ] {
+    for command in ["PreUp", "PostUp", "PreDown", "PostDown"] {
         let hooked = || {
-            file(
-                &format!("{line} = a\n{ADDRESSES}"),
-                "AllowedIPs = 0.0.0.0/0",
-            )
+            let interface = format!("{command} = a\n{ADDRESSES}");
+            file(&interface, "AllowedIPs = 0.0.0.0/0")
         };
         for (old, new, has_barrier) in [
             (plain(), plain(), true),
-            (plain(), hooked(), false),
-            // Only commands of `down` are run for the killed tunnel.
-            (hooked(), plain(), !is_of_old),
+            (plain(), hooked(), command != "PreUp"),
+            (hooked(), plain(), true),
         ] {
             let mut model = killed(&old);
+            let ran = model.ran.len();
             let mut report = Listener::default();
             let again = model.up(&new, Compatibility::Taupe, &mut report);
             again
                 .expect("alive")
                 .unwrap_or_else(|error| panic!("{error}"));
             let note = report.notes.first().expect("a note");
-            assert_eq!(
-                note.contains("stays blocked"),
-                has_barrier,
-                "{line}: {note}"
-            );
+            let words = match has_barrier {
+                true => "its traffic stays blocked until it is up again",
+                false => "traffic leaves outside the tunnel until it is up again",
+            };
+            assert!(note.contains(words), "{command}: {note}");
+            let of_old = (old.interface.hooks.pre_down.len()) + old.interface.hooks.post_down.len();
+            let of_new = (new.interface.hooks.pre_up.len()) + new.interface.hooks.post_up.len();
+            assert_eq!(model.ran.len() - ran, of_old + of_new, "{command}");
             takes_down(&mut model);
         }
     }
+}
+
+/// A service manager does not start the tunnel again then.
+#[test]
+fn a_command_that_fails_does_not_unblock() {
+    let file = file(
+        &format!("PostUp = a\nPreDown = b\n{ADDRESSES}"),
+        "AllowedIPs = 0.0.0.0/0",
+    );
+    let mut model = killed(&file);
+    let before = barrier(&model.world);
+    model.failing = Some(Phase::PostUp);
+    let again = model.up(&file, Compatibility::Taupe, &mut Listener::default());
+    let error = again.expect("alive").expect_err("a command failed");
+    assert!(
+        error
+            .to_string()
+            .ends_with("traffic stays blocked, as after the end of the last tunnel")
+    );
+    assert!(blocks(&model.world, &before), "{:?}", model.world);
+    assert_eq!(model.world.link, None);
+    takes_down(&mut model);
 }

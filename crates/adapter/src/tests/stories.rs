@@ -125,7 +125,8 @@ fn a_killed_device_leaves_what_the_next_up_or_down_undoes() {
         again.expect("alive").expect("up");
         assert_eq!(
             report.notes[0],
-            "the last wg0 was killed: undoing what it has left"
+            "the last wg0 was killed: undoing what it has left; traffic leaves outside the tunnel until \
+             it is up again"
         );
         assert_eq!(model.world.of_host, whole.of_host);
         assert_eq!(model.world.of_device, whole.of_device);

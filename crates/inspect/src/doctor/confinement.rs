@@ -11,12 +11,14 @@ fn check(status: &LayerStatus) -> Check {
     let (name, effect, fix) = match status.layer {
         Layer::Calls => (
             "seccomp",
-            "`taupe proxy` and `taupe exec` make only the system calls that they need",
+            "processes that parse packets (of `up`, `device`, `proxy`, `exec`) make only the system calls that \
+             they need",
             "use a 64-bit kernel with CONFIG_SECCOMP_FILTER",
         ),
         _ => (
             "landlock",
-            "`taupe proxy` and `taupe exec` open only the files that they need",
+            "processes that parse packets (of `up`, `device`, `proxy`, `exec`) open only the files that they \
+             need",
             "use Linux 5.13 or newer, and write `landlock` into `lsm=` if its command line has that",
         ),
     };

@@ -70,6 +70,8 @@ pub(super) struct ProcessObservation<'a> {
     pub(super) answers: bool,
     /// The kill switch, if the tunnel selects applications.
     pub(super) lock: Option<Lock>,
+    /// The routes that `up` has made block traffic when there is no process.
+    pub(super) blocks: bool,
 }
 
 /// Returns the reason why no process carries the tunnel.
@@ -82,11 +84,13 @@ pub(super) fn process_finding(process: &ProcessObservation<'_>) -> Option<Findin
         is_changing,
         answers,
         lock,
+        blocks,
     } = process;
     let until = format!("until `taupe up {word}` or `taupe down {interface}`");
     let meanwhile = match lock {
         Some(Lock::Off) => format!("{} until `taupe up {word}`", Lock::Off),
         Some(lock) => format!("{lock} {until}"),
+        None if *blocks => format!("traffic for its networks is blocked {until}"),
         None => format!("traffic for its networks may be lost {until}"),
     };
     match (is_running, is_killed) {

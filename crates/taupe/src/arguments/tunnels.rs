@@ -45,7 +45,8 @@ pub(super) const UP_STATUS: &str = "\
 Exit status:
   0  The tunnel can be used. With --foreground: it could be, and is down again.
   1  Failed, or the tunnel is up already; standard error says what, why and what
-     to do. All changes are undone.
+     to do. All changes are undone. Traffic stays blocked if it was so before,
+     after the process of a full tunnel was killed.
   2  Wrong usage; nothing was done.
   75 With --foreground: the device failed. If the tunnel was up, its changes
      stay; otherwise they are undone, except that selected applications stay

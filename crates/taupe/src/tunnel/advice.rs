@@ -30,11 +30,21 @@ pub(super) fn up(error: &UpError) -> String {
             "{error}; run `taupe down` there, or remove {} if that namespace is gone",
             journal.display()
         ),
-        UpError::Failed { cause, leftovers } if leftovers.is_empty() => format!(
-            "{cause}{}; everything is as it was before",
-            without_firewall(cause)
+        UpError::Failed {
+            cause,
+            leftovers,
+            is_blocked,
+        } if leftovers.is_empty() => format!(
+            "{cause}{}; {}",
+            without_firewall(cause),
+            match is_blocked {
+                true => "traffic stays blocked until `taupe up` succeeds, or `taupe down`",
+                false => "everything is as it was before",
+            }
         ),
-        UpError::Failed { cause, leftovers } => format!(
+        UpError::Failed {
+            cause, leftovers, ..
+        } => format!(
             "{cause}{}; of what had been done, this could not be undone (`taupe down` tries \
              again):\n  {}",
             without_firewall(cause),
@@ -142,11 +152,12 @@ mod tests {
             source: error,
         });
         let failed = UpError::Failed {
-            cause: ApplyError::Step {
+            cause: Box::new(ApplyError::Step {
                 command: "nft -f -".into(),
                 error,
-            },
+            }),
             leftovers: Vec::new(),
+            is_blocked: false,
         };
         let text = up(&failed);
         let end = "or go without by `taupe up --no-firewall`: packets from elsewhere to the \

@@ -38,7 +38,8 @@ impl fmt::Display for MissingFeature {
             }
             Self::SocketFamilies => {
                 "selected applications that send below IP (AF_PACKET, AF_PPPOX, AF_XDP) or by SMC, \
-                 RDS, RXRPC or TIPC bypass the tunnel, since BPF LSM does not run on this kernel"
+                 RDS, RXRPC or TIPC bypass the tunnel, since BPF LSM, or Taupe's program for it, does not run on this \
+                 kernel"
             }
             Self::Forwarding => {
                 "packets that this machine forwards bypass the tunnel by links that appear while \

@@ -81,13 +81,19 @@ pub(crate) fn killed_device_and_up_again() -> Result<()> {
     }
     step("an up that fails");
     kill_device(&world)?;
-    edit("[Interface]", "[Interface]\nMTU = 1\nTable = no-such-table")?;
+    edit("[Interface]", "[Interface]\nTable = no-such-table")?;
     let failed = world.taupe(&["up", "--adapter", &file])?;
     ensure!(failed.status == Some(1), "{failed:?}");
+    ensure!(
+        failed.stderr.contains("traffic stays blocked"),
+        "{failed:?}"
+    );
+    let status = world.taupe(&["status", INTERFACE])?;
+    ensure!(status.stdout.contains("is blocked until"), "{status:?}");
     for family in [0, 1] {
         fails_at_once(&world, family)?;
     }
-    edit("[Interface]\nMTU = 1\nTable = no-such-table", "[Interface]")?;
+    edit("[Interface]\nTable = no-such-table", "[Interface]")?;
     world.up(&file)?;
     ensure!(world.tunnelled(BEYOND[0])?, "it is not in the tunnel");
     let packets = clear.stop()?;

@@ -8,6 +8,7 @@ const ENDED: ProcessObservation<'_> = ProcessObservation {
     is_changing: false,
     answers: false,
     lock: Some(Lock::Selected),
+    blocks: false,
 };
 
 fn judged(process: &ProcessObservation<'_>) -> (State, Option<&'static str>) {
