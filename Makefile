@@ -34,6 +34,9 @@ SIMULATE := cargo run --quiet --profile simulate -p taupe-simulator --no-default
 .PHONY: build pages library windows arm64 musl install uninstall demo demo-pq test test-long bench bench-full bench-micro simulate fuzz check clean
 .DEFAULT_GOAL := build
 
+# No path of this machine goes into them.
+build library: export RUSTC_WRAPPER ?= $(CURDIR)/scripts/rustc
+
 build: .build-packages
 	cargo build --release -p taupe
 
