@@ -1,6 +1,7 @@
 # Taupe's front door. Each target sets up what it needs; see README.md.
 #
 #   make build      target/release/taupe
+#                   [AUDITABLE=1: with the list of crates, by cargo-auditable, which must be installed]
 #   make library    target/library/libtaupe.a and libtaupe.so, for programs in C and C++
 #                   [JAVA=1: and in Java]
 #   make windows    target/windows/x86_64 and i686: taupe.exe, taupe.dll and what links with it
@@ -38,7 +39,7 @@ SIMULATE := cargo run --quiet --profile simulate -p taupe-simulator --no-default
 build library: export RUSTC_WRAPPER ?= $(CURDIR)/scripts/rustc
 
 build: .build-packages
-	cargo build --release -p taupe
+	cargo $(if $(AUDITABLE),auditable) build --release -p taupe
 
 # Manual pages and shell completions.
 pages: .build-packages
