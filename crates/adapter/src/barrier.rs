@@ -11,8 +11,9 @@ use crate::journal::{Header, Journal, JournalError};
 use crate::last_state::LastState;
 use crate::machine::{Machine, StepError};
 use crate::reload::{Difference, essence};
+use crate::report::Report;
 use crate::request::Request;
-use crate::step_table::{Reload, Stage, Undo};
+use crate::step_table::{Reload, Stage, Undo, block};
 use crate::steps::already_exists;
 
 /// A barrier, and what a tunnel must know to be brought up behind it.
@@ -36,7 +37,9 @@ impl Barrier {
         let device = journal.device();
         let is_possible = request.compatibility == Compatibility::Taupe
             && header.compatibility == Compatibility::Taupe
-            && steps.iter().any(|(_, change)| change.blocks())
+            && block(steps.iter().map(|(_, change)| change))
+            // The routes of both ways would collide.
+            && header.options.chosen.is_some() == request.options.chosen.is_some()
             && request.file.interface.hooks.pre_up.is_empty()
             && knows_addresses(device, request.file);
         is_possible.then(|| Self {
@@ -63,6 +66,31 @@ impl Barrier {
         journal.begin_again(header, |number| self.has(number))?;
         self.steps = numbered(journal).collect();
         Ok(())
+    }
+
+    /// Makes steps again that the next tunnel has undone, before its own are undone.
+    pub(crate) fn restore(
+        &mut self,
+        machine: &mut dyn Machine,
+        journal: &mut Journal,
+        report: &mut dyn Report,
+    ) {
+        let recorded: Vec<usize> = journal.changes().map(|(number, _)| number).collect();
+        for (number, change) in &mut self.steps {
+            if !recorded.contains(number) {
+                *number = journal.next();
+                // Without the record, `down` would not undo it.
+                if let Err(error) = journal.record(change) {
+                    report.note(&error.to_string());
+                    continue;
+                }
+            }
+            if let Err(error) = machine.apply(change)
+                && !already_exists(&error)
+            {
+                report.note(&format!("traffic is not blocked completely: {error}"));
+            }
+        }
     }
 
     /// Compares the barrier with a plan. Returns its steps that the plan lacks.
@@ -110,7 +138,7 @@ fn numbered(journal: &Journal) -> impl Iterator<Item = (usize, Change)> + '_ {
 }
 
 /// Returns true for a step that outlives the device and directs or rejects packets.
-fn belongs(change: &Change) -> bool {
+pub(crate) fn belongs(change: &Change) -> bool {
     let step = change.step();
     step.stage == Stage::Routing && step.undo == Undo::WithNamespace && step.reload == Reload::Guard
 }

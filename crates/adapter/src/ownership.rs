@@ -1,5 +1,6 @@
 //! Comparison of the present interface with the one in a journal.
 
+use crate::change::Change;
 use crate::journal::Journal;
 use crate::machine::Machine;
 
@@ -7,7 +8,12 @@ use crate::machine::Machine;
 /// before it wrote the index to the journal, the interface belongs to it, because the name was
 /// free.
 pub(crate) fn is_ours(journal: &Journal, found: Option<u32>) -> bool {
-    found.is_some_and(|found| journal.interface().is_none_or(|index| index == found))
+    found.is_some_and(|found| match journal.interface() {
+        Some(index) => index == found,
+        None => journal
+            .changes()
+            .any(|(_, change)| *change == Change::Device),
+    })
 }
 
 /// Returns true if the journal's device is running although its interface does not have the

@@ -78,7 +78,7 @@ impl Change {
     }
 
     /// Returns true if the change rejects packets, also without a device.
-    pub(crate) fn blocks(&self) -> bool {
+    pub(crate) fn rejects(&self) -> bool {
         match self {
             Self::Unreachable { .. } => true,
             Self::Special { kind, .. } => *kind != RouteKind::Throw,
@@ -114,6 +114,12 @@ impl Change {
             setting,
         }
     }
+}
+
+/// Returns true if these steps reject packets that no device carries.
+pub(crate) fn block<'a>(steps: impl Iterator<Item = &'a Change> + Clone) -> bool {
+    let is_rule = |change: &Change| matches!(change, Change::Rule(_));
+    steps.clone().any(is_rule) && steps.clone().any(Change::rejects)
 }
 
 impl Phase {

@@ -4,7 +4,7 @@ use std::path::Path;
 
 use taupe_config::file::File;
 
-use crate::barrier::Barrier;
+use crate::barrier::{Barrier, belongs};
 use crate::change::{Change, Hook, Phase};
 use crate::journal::Journal;
 use crate::last_state::LastState;
@@ -152,7 +152,11 @@ impl Teardown {
                 |(_, change)| matches!(change, Change::Hook(hook) if hook.phase == Phase::PostUp),
             );
         let pre_down = if was_up { pre_down } else { &[] };
-        let post_down = if changes.is_empty() { &[] } else { post_down };
+        // When only a barrier is left, they have been run already.
+        let post_down = match changes.iter().all(|(_, change)| belongs(change)) {
+            true => &[],
+            false => post_down,
+        };
         let has_commands = !(pre_down.is_empty() && post_down.is_empty());
         let gone = journal.device().cloned();
         Self {

@@ -135,14 +135,18 @@ pub fn up_on(
         // After a failed `up`, wg-quick deletes the interface and runs no PreDown and PostDown.
         let with_hooks = request.compatibility == Compatibility::Taupe;
         let found = machine.interface().ok().flatten();
-        let leftovers = match &barrier {
+        let is_blocked = barrier.is_some();
+        let leftovers = match barrier {
             None => roll_back(machine, journal, found, with_hooks, report),
-            Some(barrier) => roll_back_to(barrier, machine, &mut journal, found, report),
+            Some(mut barrier) => {
+                barrier.restore(machine, &mut journal, report);
+                roll_back_to(&barrier, machine, &mut journal, found, report)
+            }
         };
         UpError::Failed {
             cause: Box::new(cause),
             leftovers,
-            is_blocked: barrier.is_some(),
+            is_blocked,
         }
     })
 }
@@ -255,7 +259,8 @@ fn discard_stale(
     })
 }
 
-/// Applies all steps. Steps of the barrier that the tunnel does not have are undone last.
+/// Applies all steps. Steps of the barrier that the tunnel does not have are undone before the PostUp
+/// commands.
 fn apply_all(
     machine: &mut dyn Machine,
     journal: &mut Journal,
@@ -313,15 +318,25 @@ fn apply_all(
     let is_compared = compatibility == Compatibility::Taupe || !hooks.is_empty();
     let applied = is_compared.then(|| journal.applied());
     // If the system cannot be examined now, `status` reports differences later.
+    let gone = gone.unwrap_or_default();
     let before = applied.and_then(|applied| {
         let found = verify::differences(machine, applied, journal.interface());
-        Some(found.ok()?.drifts)
+        let mut drifts = found.ok()?.drifts;
+        drifts.retain(|drift| gone.iter().all(|(number, _)| *number != drift.number));
+        Some(drifts)
     });
     if compatibility == Compatibility::Taupe {
         confirm(before.as_deref().unwrap_or_default(), interface)?;
     }
     if let Some(device) = machine.device() {
         journal.record_device(device)?;
+    }
+    for (number, change) in gone.into_iter().rev() {
+        match undo_step(machine, &change, interface, report) {
+            // A journal that cannot be written does no harm, because undoing a step twice has no effect.
+            Ok(()) => drop(journal.undone(number)),
+            Err(leftover) => report.note(&leftover.to_string()),
+        }
     }
     for hook in hooks {
         apply_step(machine, journal, interface, hook, report)?;
@@ -331,12 +346,6 @@ fn apply_all(
             verify::note_alterations(machine, journal, before, report)?;
         }
         _ => journal.record_bypasses(plan.bypasses.clone())?,
-    }
-    for (number, change) in gone.into_iter().flatten().rev() {
-        match undo_step(machine, &change, interface, report) {
-            Ok(()) => journal.undone(number)?,
-            Err(leftover) => report.note(&leftover.to_string()),
-        }
     }
     journal.completed()?;
     Ok(())

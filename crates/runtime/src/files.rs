@@ -82,8 +82,7 @@ impl Room {
         };
         let used = match self.used {
             Some(used) => used,
-            // An unreadable folder has other errors.
-            None => count().unwrap_or_default(),
+            None => count()?,
         };
         if used >= limit {
             return Err(io::Error::other(format!(

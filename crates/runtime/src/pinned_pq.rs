@@ -189,9 +189,16 @@ pub(crate) fn mark_pinned(
 
 /// Counts the records of all keys.
 fn count(dir: &Path) -> io::Result<usize> {
+    let folders = match fs::read_dir(dir) {
+        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(0),
+        folders => folders?,
+    };
     let mut all = 0;
-    for folder in fs::read_dir(dir)? {
-        all += files::count_entries(&folder?.path())?;
+    for folder in folders {
+        let folder = folder?;
+        if folder.file_type()?.is_dir() {
+            all += files::count_entries(&folder.path())?;
+        }
     }
     Ok(all)
 }

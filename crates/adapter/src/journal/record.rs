@@ -14,6 +14,7 @@ use crate::file_stamp::FileStamp;
 use crate::identity::Socket;
 use crate::last_state::LastState;
 use crate::namespace::Namespace;
+use crate::step_table::block;
 
 #[derive(Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
@@ -120,7 +121,7 @@ impl Contents {
 
     /// Returns true if a step rejects packets, also without a device.
     pub(super) fn blocks(&self) -> bool {
-        self.steps.iter().flatten().any(Change::blocks)
+        block(self.steps.iter().flatten())
     }
 
     pub(super) fn add(&mut self, record: Record) -> Result<(), String> {

@@ -176,12 +176,83 @@ fn a_command_that_fails_does_not_unblock() {
     model.failing = Some(Phase::PostUp);
     let again = model.up(&file, Compatibility::Taupe, &mut Listener::default());
     let error = again.expect("alive").expect_err("a command failed");
+    let text = error.to_string();
     assert!(
-        error
-            .to_string()
-            .ends_with("traffic stays blocked, as after the end of the last tunnel")
+        text.ends_with("traffic stays blocked, as after the end of the last tunnel"),
+        "{text}"
     );
     assert!(blocks(&model.world, &before), "{:?}", model.world);
     assert_eq!(model.world.link, None);
+    takes_down(&mut model);
+}
+
+/// The barrier is undone before PostUp commands if the file has changed, and comes back.
+#[test]
+fn a_command_of_a_changed_file_that_fails_does_not_unblock() {
+    let old = file(ADDRESSES, "AllowedIPs = 0.0.0.0/0, ::/0");
+    let changed = format!("PostUp = a\nFwMark = 9\n{ADDRESSES}");
+    let new = file(&changed, "AllowedIPs = 0.0.0.0/0");
+    let mut model = killed(&old);
+    let before = barrier(&model.world);
+    model.failing = Some(Phase::PostUp);
+    for _ in 0..2 {
+        let again = model.up(&new, Compatibility::Taupe, &mut Listener::default());
+        again.expect("alive").expect_err("a command failed");
+        assert_eq!(barrier(&model.world), before);
+    }
+    model.failing = None;
+    up(&mut model, &new);
+    assert!(model.is_as_recorded());
+    takes_down(&mut model);
+}
+
+#[test]
+fn commands_of_down_run_once_for_a_killed_tunnel() {
+    let full = "AllowedIPs = 0.0.0.0/0";
+    let file = file(&format!("PreDown = a\nPostDown = b\n{ADDRESSES}"), full);
+    let mut model = killed(&file);
+    let ran = |model: &Model, phase| model.ran.iter().filter(|it| **it == phase).count();
+    // It is interrupted before its first step, twice.
+    for _ in 0..2 {
+        model.resolvable = false;
+        let again = model.up(&file, Compatibility::Taupe, &mut Listener::default());
+        again.expect("alive").expect_err("names do not resolve");
+        assert_eq!(ran(&model, Phase::PostDown), 1);
+    }
+    assert_eq!(ran(&model, Phase::PreDown), 1);
+    takes_down(&mut model);
+    assert_eq!(ran(&model, Phase::PostDown), 1);
+}
+
+#[test]
+fn an_interface_of_somebody_else_behind_a_barrier_is_left_alone() {
+    let file = file(ADDRESSES, "AllowedIPs = 0.0.0.0/0");
+    let mut model = killed(&file);
+    model.resolvable = false;
+    let again = model.up(&file, Compatibility::Taupe, &mut Listener::default());
+    again.expect("alive").expect_err("names do not resolve");
+    model.resolvable = true;
+    model.intrude();
+    let before = model.world.clone();
+    let again = model.up(&file, Compatibility::Taupe, &mut Listener::default());
+    let error = again.expect("alive").expect_err("taken");
+    assert!(matches!(error, UpError::Exists { .. }), "{error}");
+    assert_eq!(model.world, before);
+}
+
+/// Another program has removed a rule that the next tunnel does not have.
+#[test]
+fn a_barrier_with_a_gap_does_not_prevent_the_next_tunnel() {
+    let old = file(ADDRESSES, "AllowedIPs = 0.0.0.0/0");
+    let new = file(
+        &format!("FwMark = 9\n{ADDRESSES}"),
+        "AllowedIPs = 0.0.0.0/0",
+    );
+    let mut model = killed(&old);
+    let rule = barrier(&model.world);
+    let rule = rule.iter().find(|what| what.starts_with("Rule"));
+    model.world.of_host.remove(rule.expect("a rule"));
+    up(&mut model, &new);
+    assert!(model.is_as_recorded());
     takes_down(&mut model);
 }

@@ -90,7 +90,10 @@ pub(super) fn run<D: Device>(
 }
 
 fn leaves_nothing(error: &UpError) -> bool {
-    matches!(error, UpError::Failed { leftovers, .. } if leftovers.is_empty())
+    matches!(
+        error,
+        UpError::Failed { leftovers, is_blocked: false, .. } if leftovers.is_empty()
+    )
 }
 
 struct ForegroundDevices<'a, D> {
