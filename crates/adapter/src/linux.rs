@@ -236,8 +236,6 @@ impl Machine for Linux<'_> {
             Change::Mark(number) | Change::Special { table: number, .. } => Some(*number),
             _ => None,
         });
-        // A barrier may have only rules and unreachable routes.
-        snapshot.mark = snapshot.mark.or_else(|| mark_in_effect(own));
         snapshot.dns = self.dns(file)?;
         self.configuration = Some(taupe_client::setconf_request(file, &endpoints));
         Ok(snapshot)

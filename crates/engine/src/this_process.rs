@@ -32,7 +32,7 @@ impl Environment {
                 outer_mark,
             }),
             resolver,
-            saved: Box::new(StateFiles::limited(state_dir)),
+            saved: Box::new(StateFiles::new(state_dir)),
         }
     }
 }

@@ -4,6 +4,7 @@ use std::sync::Arc;
 use taupe_broker::{PacketProcess, RemoteTranslator};
 use taupe_engine::{Environment, Exit, Options, Resolver, StartError};
 use taupe_nat::translate::Settings;
+use taupe_runtime::saved_state::StateFiles;
 
 /// Operations that the command needs of a device. [`PacketProcess`] implements them; tests use another
 /// implementation.
@@ -46,8 +47,9 @@ impl Device for PacketProcess {
             what: "cannot copy the descriptor of a network namespace",
             source,
         })?;
-        let environment =
-            Environment::of_this_process(underlay, outer_mark, resolver, state_dir.as_deref());
+        let folder = state_dir.as_deref();
+        let mut environment = Environment::of_this_process(underlay, outer_mark, resolver, folder);
+        environment.saved = Box::new(StateFiles::limited(folder));
         Self::start(options, translation, environment)
     }
 
