@@ -169,6 +169,8 @@ struct Supervisor {
 impl Supervisor {
     fn run(mut self) -> Exit {
         let served = self.serve();
+        // The interface ends with the packet process now. Otherwise the next `up` would find it.
+        drop(self.tun.take());
         let exit = match served {
             Ok(exit) => {
                 self.end(ENDING);
