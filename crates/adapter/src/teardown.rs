@@ -152,7 +152,7 @@ impl Teardown {
                 |(_, change)| matches!(change, Change::Hook(hook) if hook.phase == Phase::PostUp),
             );
         let pre_down = if was_up { pre_down } else { &[] };
-        // When only a barrier is left, they have been run already.
+        // They have been run already if only a barrier is left.
         let post_down = match changes.iter().all(|(_, change)| belongs(change)) {
             true => &[],
             false => post_down,

@@ -23,6 +23,9 @@ use crate::steps::{ApplyError, Leftover, apply_step, list, undo_step};
 use crate::teardown::{clean_up, recover, roll_back, roll_back_to};
 use crate::verify;
 
+/// Time to wait for the lock, which `taupe status` holds for a moment ([`State::killed`]).
+const MOMENT: Duration = Duration::from_millis(200);
+
 /// Error of bringing a tunnel up. Unless leftovers are listed, everything is as before.
 #[derive(Debug, Error)]
 #[non_exhaustive]
@@ -119,7 +122,7 @@ pub fn up_on(
     request: &Request<'_>,
     report: &mut dyn Report,
 ) -> Result<(), UpError> {
-    let lock = state.lock(request.interface, Duration::ZERO)?;
+    let lock = state.lock(request.interface, MOMENT)?;
     recover(machine, report);
     let barrier = prepare(machine, &lock, request, report)?;
     let header = Header::new(request, machine.namespace());

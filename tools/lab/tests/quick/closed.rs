@@ -38,13 +38,7 @@ pub(crate) fn killed_device() -> Result<()> {
         ensure!(world.answers(NEIGHBOUR[family])?, "the neighbour is lost");
     }
     world.down(&file)?;
-    for address in BEYOND {
-        ensure!(
-            world.answers(address)?,
-            "{address} does not answer in clear"
-        );
-    }
-    Ok(())
+    answers_in_clear(&world)
 }
 
 /// A service manager starts a killed tunnel again. Its name servers cannot be asked meanwhile.
@@ -99,11 +93,14 @@ pub(crate) fn killed_device_and_up_again() -> Result<()> {
     let packets = clear.stop()?;
     ensure!(packets.is_empty(), "{} packets in clear", packets.len());
     world.down(&file)?;
+    answers_in_clear(&world)
+}
+
+/// Checks that nothing is blocked after `down`.
+fn answers_in_clear(world: &World) -> Result<()> {
     for address in BEYOND {
-        ensure!(
-            world.answers(address)?,
-            "{address} does not answer in clear"
-        );
+        let answers = world.answers(address)?;
+        ensure!(answers, "{address} does not answer in clear");
     }
     Ok(())
 }
