@@ -11,6 +11,8 @@ use std::marker::PhantomData;
 use std::mem::MaybeUninit;
 use std::os::unix::fs::FileExt as _;
 use std::os::unix::net::UnixStream;
+use std::time::Duration;
+use taupe_lab::process::wait_until;
 use taupe_lab::{Error, Result, ensure};
 
 /// Bytes of memory for arguments.
@@ -18,6 +20,8 @@ const ROOM: usize = 128 << 10;
 
 /// `NT_PRSTATUS` of `linux/elf.h`: the general registers.
 const GENERAL_REGISTERS: usize = 1;
+
+const PATIENCE: Duration = Duration::from_secs(20);
 
 /// Result of a call.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -54,10 +58,7 @@ impl Intruder {
         let path = format!("/proc/{process}/mem");
         let memory = File::options().read(true).write(true).open(&path);
         let memory = memory.map_err(Error::io(path))?;
-        let mut threads = threads(process)?;
-        for thread in &threads {
-            stop(*thread)?;
-        }
+        let mut threads = stop_all(process)?;
         threads.sort_by_key(|thread| i64::from(*thread) == i64::from(process));
         let waiting = threads.iter().find_map(|thread| {
             let registers = registers(*thread).ok()?;
@@ -186,12 +187,31 @@ fn threads(process: u32) -> Result<Vec<i32>> {
     Ok(ids.collect())
 }
 
-fn stop(thread: i32) -> Result<()> {
-    ptrace(libc::PTRACE_SEIZE, thread, 0, 0)?;
-    ptrace(libc::PTRACE_INTERRUPT, thread, 0, 0)?;
-    let status = wait(thread)?;
-    ensure!(libc::WIFSTOPPED(status), "{thread}: status {status:#x}");
-    Ok(())
+/// Stops all threads of a process, and returns them. A thread that answers a client starts and ends
+/// at any moment, so the process is stopped once there is no further thread.
+fn stop_all(process: u32) -> Result<Vec<i32>> {
+    let mut stopped = Vec::new();
+    wait_until("the stop of all threads", PATIENCE, || {
+        let mut found = threads(process)?;
+        found.retain(|thread| !stopped.contains(thread));
+        for thread in &found {
+            if stop(*thread)? {
+                stopped.push(*thread);
+            }
+        }
+        Ok(found.is_empty())
+    })?;
+    Ok(stopped)
+}
+
+/// Returns false if the thread ends instead.
+fn stop(thread: i32) -> Result<bool> {
+    if ptrace(libc::PTRACE_SEIZE, thread, 0, 0).is_err() {
+        return Ok(false);
+    }
+    // It fails if the thread has ended since, which the kernel reports to its tracer.
+    let _ = ptrace(libc::PTRACE_INTERRUPT, thread, 0, 0);
+    Ok(libc::WIFSTOPPED(wait(thread)?))
 }
 
 fn registers(thread: i32) -> Result<Registers> {

@@ -142,25 +142,18 @@ pub(crate) fn killed(kind: Kind) -> Result<()> {
             world.must_carry("the next device")?;
         }
         Kind::Adapter | Kind::Transparent => {
-            if kind == Kind::Transparent {
-                world.must_be_blocked("without a process")?;
-            }
+            world.must_be_blocked("without a process")?;
             let status = world.taupe(&["status"])?;
             ensure!(status.status == Some(2), "{status:?}");
             let text = &status.stdout;
             ensure!(text.contains("its process has ended"), "{text}");
-            ensure!(
-                text.contains("is blocked") == (kind == Kind::Transparent),
-                "{text}"
-            );
+            ensure!(text.contains("is blocked"), "{text}");
         }
     }
     let down = world.down()?;
     ensure!(down.status == Some(0), "{down:?}");
     world.is_as_before(&before, "down")?;
-    if kind == Kind::Transparent {
-        world.must_be_free("after down")?;
-    }
+    world.must_be_free("after down")?;
     drop(group);
     Ok(())
 }
