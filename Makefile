@@ -35,8 +35,10 @@ SIMULATE := cargo run --quiet --profile simulate -p taupe-simulator --no-default
 .PHONY: build pages library windows arm64 musl install uninstall demo demo-pq test test-long bench bench-full bench-micro simulate fuzz check clean
 .DEFAULT_GOAL := build
 
-# No path of this machine goes into them.
-build library: export RUSTC_WRAPPER ?= $(CURDIR)/scripts/rustc
+# No path of this machine goes into what these build, and the version names the commit. They have that
+# in common, so what one of them has built is not built again by another.
+build pages library demo demo-pq bench bench-full: export RUSTC_WRAPPER ?= $(CURDIR)/scripts/rustc
+build pages library demo demo-pq bench bench-full: export TAUPE_VERSION ?= $(shell scripts/version)
 
 build: .build-packages
 	cargo $(if $(AUDITABLE),auditable) build --release -p taupe

@@ -15,7 +15,7 @@ use crate::check;
 use crate::conf::{self, Conf};
 use crate::rules::resolve;
 use crate::traffic;
-use crate::tunnel::{file_argument, open_maps};
+use crate::tunnel::{file_argument, names_among, open_maps};
 use crate::{dns, endpoint_names, families};
 use serde::Serialize;
 use std::collections::BTreeSet;
@@ -28,7 +28,7 @@ use taupe_config::destinations::table_for_peers;
 use taupe_config::file::{File, Forwarded, Key, Peer as FilePeer};
 use taupe_os_linux::netlink::{Netlink, NetlinkError};
 use taupe_runtime::clock::boot;
-use taupe_transparent::capture::{in_effect, missing_dns_feature};
+use taupe_transparent::capture::missing_dns_feature;
 use taupe_transparent::error::TransparentError;
 use taupe_transparent::programs::{CaptureMode, MissingFeature, TunnelMaps};
 use taupe_transparent::state::Lock;
@@ -65,11 +65,7 @@ pub fn look(file: Option<&std::ffi::OsStr>) -> Result<Status, StatusError> {
             let name = interface_of(word, &headers)?;
             BTreeSet::from([name])
         }
-        // A tunnel whose kill switch is active may have lost its journal.
-        None => {
-            let made = headers.iter().map(|header| header.interface.clone());
-            made.chain(in_effect()?).collect()
-        }
+        None => names_among(&headers)?,
     };
     let killed = Journals::default().killed();
     let devices = Devices::read();

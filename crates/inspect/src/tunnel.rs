@@ -1,9 +1,11 @@
 //! The maps of a tunnel's eBPF programs, and the argument by which users name it.
 
 use crate::conf;
+use std::collections::BTreeSet;
 use std::path::Path;
 use taupe_adapter::State;
 use taupe_adapter::journal::Header;
+use taupe_transparent::capture::in_effect;
 use taupe_transparent::error::TransparentError;
 use taupe_transparent::programs::{Programs, TunnelMaps};
 use taupe_transparent::state::Lock;
@@ -77,4 +79,18 @@ pub fn file_argument(interface: &str) -> String {
     config
         .filter(|config| Path::new(config) != usual)
         .unwrap_or_else(|| interface.to_owned())
+}
+
+/// Returns the names of all tunnels and locks of this network namespace.
+///
+/// # Errors
+/// The eBPF file system cannot be read.
+pub fn names() -> Result<BTreeSet<String>, TransparentError> {
+    names_among(&State::default().here())
+}
+
+pub(crate) fn names_among(headers: &[Header]) -> Result<BTreeSet<String>, TransparentError> {
+    let made = headers.iter().map(|header| header.interface.clone());
+    // A tunnel whose kill switch is active may have lost its journal.
+    Ok(made.chain(in_effect()?).collect())
 }

@@ -53,6 +53,8 @@ pub(crate) enum Order {
     Device(DeviceOrder),
     /// Act on the tunnel of a file.
     Tunnel(TunnelOrder),
+    /// Take all tunnels down.
+    DownAll(DownAll),
     /// Check a file.
     Check {
         /// A path, or a name in /etc/wireguard.
@@ -95,6 +97,17 @@ pub(crate) struct TunnelOrder {
     pub(crate) action: Action,
     /// A path, or a name in /etc/wireguard.
     pub(crate) file: OsString,
+    /// Print every step.
+    pub(crate) verbose: bool,
+}
+
+/// Arguments of `taupe down --all`.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) struct DownAll {
+    /// Do not write the files, despite `SaveConfig = true`.
+    pub(crate) no_save: bool,
+    /// Keep blocking selected applications.
+    pub(crate) keep_closed: bool,
     /// Print every step.
     pub(crate) verbose: bool,
 }

@@ -16,6 +16,12 @@ pub(crate) type Environment<'a> = &'a dyn Fn(&str) -> Option<OsString>;
 /// Summary of the program.
 pub(crate) const ABOUT: &str = "Userspace WireGuard";
 
+/// Version, with commit and date if it was built by `make`.
+pub(crate) const VERSION: &str = match option_env!("TAUPE_VERSION") {
+    Some(version) => version,
+    None => env!("CARGO_PKG_VERSION"),
+};
+
 /// Width of help in columns, if standard output is no terminal.
 const WIDTH: usize = 80;
 

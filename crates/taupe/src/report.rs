@@ -115,7 +115,7 @@ fn collect(order: &ReportOrder) -> Result<String, ReportError> {
     names.iter().for_each(|name| redactor.learn_device(name));
     let mut text = format!(
         "# Report of Taupe {}\n\nEach key is replaced by a number.\n",
-        env!("CARGO_PKG_VERSION")
+        crate::command_line::VERSION
     );
     // The file is not checked here, because its errors would quote it.
     section(

@@ -9,7 +9,7 @@ mod hooks;
 mod plan;
 mod transparent;
 
-use crate::arguments::{Action, TunnelOrder, Up};
+use crate::arguments::{Action, DownAll, TunnelOrder, Up};
 use crate::background::{self, BackgroundFiles};
 use crate::capture::Selection;
 use crate::console::{print, say};
@@ -33,7 +33,7 @@ use taupe_config::file;
 use taupe_inspect::check::{self, Checked, check, check_without_apps};
 use taupe_inspect::conf::{self, Conf};
 use taupe_inspect::endpoint_names::NamedEndpoint;
-use taupe_inspect::tunnel::file_argument;
+use taupe_inspect::tunnel::{file_argument, names};
 use taupe_transparent::capture::{Replaced, is_in_effect, replace};
 use transparent::{is_transparent, release_applications};
 
@@ -249,6 +249,30 @@ fn take_down(
         (Err(DownError::NotUp { .. }), Some(missing)) => Err(missing.into()),
         (outcome, _) => Ok(outcome?),
     }
+}
+
+/// Takes all tunnels and locks of this network namespace down. One that stays does not keep the others.
+pub(crate) fn take_all_down(order: DownAll, arguments: &[OsString]) -> ExitCode {
+    let taupe = Compatibility::Taupe;
+    let allowed = root::require(taupe, arguments).map_err(TunnelError::from);
+    let names = match allowed.and_then(|()| Ok(names()?)) {
+        Ok(names) => names,
+        Err(failure) => return crate::complain(&failure, crate::FAILED),
+    };
+    if names.is_empty() {
+        say(&"no tunnel is up");
+    }
+    let mut status = ExitCode::SUCCESS;
+    for name in names {
+        let console = Console::new(order.verbose);
+        let word = OsStr::new(&name);
+        match take_down(word, !order.no_save, order.keep_closed, taupe, console) {
+            // It has gone with the tunnel that it carried.
+            Ok(()) | Err(TunnelError::Down(DownError::NotUp { .. })) => {}
+            Err(failure) => status = crate::complain(&failure, crate::FAILED),
+        }
+    }
+    status
 }
 
 /// Reads a file if it has no errors, or returns what is wrong. A tunnel can be taken down without

@@ -29,7 +29,7 @@ use taupe_transparent_windows::{PacketTap, TapError};
 
 /// Userspace WireGuard.
 #[derive(Parser)]
-#[command(name = "taupe", version, about = ABOUT, after_long_help = after_help())]
+#[command(name = "taupe", version = crate::command_line::VERSION, about = ABOUT, after_long_help = after_help())]
 struct Taupe {
     #[command(subcommand)]
     command: Command,

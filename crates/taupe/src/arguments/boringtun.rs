@@ -14,7 +14,7 @@ use tracing_subscriber::filter::LevelFilter;
 
 /// Userspace WireGuard by Taupe, called like BoringTun.
 #[derive(Parser)]
-#[command(name = "taupe", version, after_long_help = EXIT_STATUS)]
+#[command(name = "taupe", version = crate::command_line::VERSION, after_long_help = EXIT_STATUS)]
 pub(super) struct Boringtun {
     /// Interface to create (1 to 15 bytes)
     #[arg(value_name = "INTERFACE_NAME", value_parser = InterfaceName::for_new)]

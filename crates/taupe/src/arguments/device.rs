@@ -86,7 +86,7 @@ Environment:
 
 /// `taupe device` as a program of its own.
 #[derive(Parser)]
-#[command(name = "taupe", version, about = crate::command_line::ABOUT)]
+#[command(name = "taupe", version = crate::command_line::VERSION, about = crate::command_line::ABOUT)]
 pub(super) struct DeviceProgram {
     #[command(flatten)]
     pub(super) device: DeviceArguments,

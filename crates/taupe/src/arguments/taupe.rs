@@ -28,7 +28,7 @@ const DEVICE_VARIABLES: &str = "
 
 /// Userspace WireGuard.
 #[derive(Parser)]
-#[command(name = "taupe", version, about = crate::command_line::ABOUT)]
+#[command(name = "taupe", version = crate::command_line::VERSION, about = crate::command_line::ABOUT)]
 #[command(after_long_help = text(&[EXIT_STATUS, FILES, EXAMPLES]))]
 pub(super) struct Taupe {
     #[command(subcommand)]
@@ -149,7 +149,7 @@ impl Taupe {
         };
         Ok(match self.command {
             Command::Up(up) => tunnel(up.action(environment)?, up.file, up.output),
-            Command::Down(down) => tunnel(down.action(), down.file, down.output),
+            Command::Down(down) => down.order(environment),
             Command::Reload(reload) => tunnel(Action::Reload, reload.file, reload.output),
             Command::Lock(file) => tunnel(Action::Lock, file, OutputOptions::DEFAULT),
             Command::Save(file) => tunnel(Action::Save, file, OutputOptions::DEFAULT),

@@ -1,10 +1,13 @@
 //! The command lines of `taupe up`, `down`, `lock`, `reload` and `save`.
 
-use super::{Action, ArgumentError, DeviceSettings, Environment, ModeOption, Up};
+use super::{
+    Action, ArgumentError, DeviceSettings, DownAll, Environment, ModeOption, Order, TunnelOrder, Up,
+};
 use crate::command_line::common::FileArgument;
 use crate::device_log::Logging;
 use clap::{Args, ValueHint};
 use std::ffi::OsString;
+use taupe_adapter::Compatibility;
 
 pub(super) const UP: &str = "\
 Taupe brings the tunnel up in one of two modes, and prints first which one and why. In \
@@ -62,7 +65,7 @@ Examples:
 
 pub(super) const DOWN_STATUS: &str = "\
 Exit status:
-  0  The tunnel is down, and nothing of it is left.
+  0  The tunnel is down, and nothing of it is left. With --all: no tunnel is up.
   1  The tunnel is not up, or a change could not be undone; standard error says
      what, why and what to do.
   2  Wrong usage; nothing was done.";
@@ -70,7 +73,8 @@ Exit status:
 pub(super) const DOWN_EXAMPLES: &str = "\
 Examples:
   sudo taupe down home
-  sudo taupe down --keep-closed home";
+  sudo taupe down --keep-closed home
+  sudo taupe down --all";
 
 pub(super) const LOCK: &str = "\
 The lock blocks traffic of the selected applications, as when a tunnel is down, before there is a \
@@ -189,9 +193,13 @@ impl UpArguments {
 }
 
 #[derive(Args)]
+#[command(group = clap::ArgGroup::new("tunnels").args(["file", "all"]).required(true))]
 pub(super) struct DownArguments {
     #[command(flatten)]
-    pub(super) file: FileArgument,
+    file: Option<FileArgument>,
+    /// Take all tunnels down, and end every lock
+    #[arg(long)]
+    all: bool,
     /// Do not write the file, despite `SaveConfig = true`
     #[arg(long)]
     no_save: bool,
@@ -201,14 +209,32 @@ pub(super) struct DownArguments {
     #[arg(long)]
     keep_closed: bool,
     #[command(flatten)]
-    pub(super) output: OutputOptions,
+    output: OutputOptions,
 }
 
 impl DownArguments {
-    pub(super) fn action(&self) -> Action {
-        Action::Down {
-            no_save: self.no_save,
-            keep_closed: self.keep_closed,
+    pub(super) fn order(self, environment: Environment<'_>) -> Order {
+        let Self {
+            no_save,
+            keep_closed,
+            ..
+        } = self;
+        let verbose = self.output.is_verbose(environment);
+        match self.file {
+            Some(FileArgument { file }) => Order::Tunnel(TunnelOrder {
+                compatibility: Compatibility::Taupe,
+                action: Action::Down {
+                    no_save,
+                    keep_closed,
+                },
+                file,
+                verbose,
+            }),
+            None => Order::DownAll(DownAll {
+                no_save,
+                keep_closed,
+                verbose,
+            }),
         }
     }
 }

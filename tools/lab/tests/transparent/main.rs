@@ -124,6 +124,7 @@ fn main() {
             forwarding::hotspot_with_a_resolver,
         )
         .limit(long),
+        SystemTest::new("all_down", tunnels::all_down),
         SystemTest::new(
             "opposite_rules_in_two_namespaces",
             tunnels::opposite_rules_in_two_namespaces,

@@ -272,3 +272,33 @@ pub(crate) fn several_uplinks() -> Result<()> {
     world.down(&file)?;
     all(second.map(Some), second)
 }
+
+/// `down --all` ends a tunnel, one whose process was killed, and a lock.
+pub(crate) fn all_down() -> Result<()> {
+    let (mole, bird, newt) = (
+        Application::new("mole")?,
+        Application::new("bird")?,
+        Application::new("newt")?,
+    );
+    let home = World::new()?;
+    let work = home.with_another("work", 9)?;
+    let away = home.with_another("away", 3)?;
+    let before = home.configuration()?;
+    let nothing = home.taupe(&["down", "--all"])?;
+    ensure!(nothing.status == Some(0), "{}", nothing.stderr);
+    home.up(&home.file("AllowedApps = mole")?)?;
+    work.up(&work.file("AllowedApps = bird")?)?;
+    work.kill_device()?;
+    let lock = away.taupe(&["lock", &away.file("AllowedApps = newt")?])?;
+    ensure!(lock.status == Some(0), "{}", lock.stderr);
+    expect(&home, &mole, 0, Some(TUNNEL[0]))?;
+    expect(&work, &bird, 0, None)?;
+    expect(&away, &newt, 0, None)?;
+    step("all down");
+    let down = home.taupe(&["down", "--all"])?;
+    ensure!(down.status == Some(0), "{}", down.stderr);
+    for application in [&mole, &bird, &newt] {
+        expect(&home, application, 0, Some(UPLINK[0]))?;
+    }
+    home.is_as_before(&before, "something is left")
+}
