@@ -7,6 +7,8 @@
 #   make windows    target/windows/x86_64 and i686: taupe.exe, taupe.dll and what links with it
 #   make arm64      target/cross/aarch64-unknown-linux-gnu/taupe
 #   make musl       target/cross/x86_64-unknown-linux-musl/taupe and the same for aarch64: static
+#   make packages   target/packages: .deb, .rpm, static archives and container images
+#   make release    the same with the list of crates, checksums and, with SIGNING_KEY=FILE, a signature
 #   make install    PREFIX=/usr/local DESTDIR= [ALIASES=1: as wg and wg-quick too]
 #                   [LIBRARY=1: with the library, its headers and taupe.pc;
 #                   LIBDIR=, INCLUDEDIR= where those go]
@@ -32,13 +34,13 @@ HOURS ?= 2000
 SECONDS_EACH ?= 60
 SIMULATE := cargo run --quiet --profile simulate -p taupe-simulator --no-default-features --features fake --
 
-.PHONY: build pages library windows arm64 musl install uninstall demo demo-pq test test-long bench bench-full bench-micro simulate fuzz check clean
+.PHONY: build pages library windows arm64 musl packages release install uninstall demo demo-pq test test-long bench bench-full bench-micro simulate fuzz check clean
 .DEFAULT_GOAL := build
 
 # No path of this machine goes into what these build, and the version names the commit. They have that
 # in common, so what one of them has built is not built again by another.
-build pages library demo demo-pq bench bench-full: export RUSTC_WRAPPER ?= $(CURDIR)/scripts/rustc
-build pages library demo demo-pq bench bench-full: export TAUPE_VERSION ?= $(shell scripts/version)
+build pages library musl packages demo demo-pq bench bench-full: export RUSTC_WRAPPER ?= $(CURDIR)/scripts/rustc
+build pages library musl packages demo demo-pq bench bench-full: export TAUPE_VERSION ?= $(shell scripts/version)
 
 build: .build-packages
 	cargo $(if $(AUDITABLE),auditable) build --release -p taupe
@@ -61,6 +63,16 @@ arm64:
 musl:
 	@scripts/packages build musl
 	@scripts/cross build x86_64-unknown-linux-musl aarch64-unknown-linux-musl
+
+PACKAGES := $${CARGO_TARGET_DIR:-target}/packages
+
+packages: build pages library musl
+	@scripts/packages build packages
+	@rm -rf "$(PACKAGES)"
+	@for kind in deb rpm tarball image; do packaging/$$kind "$(PACKAGES)" || exit; done
+
+release: packages
+	@packaging/release "$(PACKAGES)"
 
 # Root does not need cargo for it: `make build pages && sudo make install`.
 install: $(if $(shell command -v cargo 2>/dev/null),build pages $(if $(LIBRARY),library))

@@ -325,9 +325,18 @@ impl Tunnel {
             peers: Vec::new(),
             lock: maps.as_ref().map(TunnelMaps::lock),
         };
-        let unreadable =
-            unreadable.map(|(code, fault)| Finding::new(code, crate::advice::error(&fault)));
-        tunnel.findings.extend(unreadable);
+        match unreadable {
+            // No fault: `taupe status NAME` has the tunnel's own program look.
+            Some((FindingCode::UnknownLayout, _)) if device.is_some() => tunnel.notes.push(format!(
+                "another version of Taupe has brought {interface} up; `taupe status {interface}` \
+                 says more"
+            )),
+            Some((code, fault)) => {
+                let text = crate::advice::error(&fault);
+                tunnel.findings.push(Finding::new(code, text));
+            }
+            None => {}
+        }
         // A tunnel that is being brought up may have neither programs nor peers yet.
         let is_complete = Journals::default().of_running(interface).is_some();
         let is_running = match &maps {

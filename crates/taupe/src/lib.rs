@@ -51,6 +51,7 @@ cfg_if::cfg_if! {
         mod interrupt;
         mod linux;
         mod mode;
+        mod other_version;
         mod packet_process;
         mod paint;
         mod passed_descriptor;

@@ -7,7 +7,7 @@ use crate::device::Device;
 use crate::plan::DevicePlan;
 use crate::{FAILED, MISUSED, complain, exit_status};
 use crate::{allowed_ips, app, check, doctor, exec, explain, flows, proxy, report, status};
-use crate::{packet_process, tunnel, wg};
+use crate::{other_version, packet_process, tunnel, wg};
 use std::ffi::OsString;
 use std::io::Write as _;
 use std::process::ExitCode;
@@ -42,6 +42,7 @@ pub fn main<D: Device>() -> ExitCode {
         }
         Err(error) => return complain(&error, misused(&arguments)),
     };
+    other_version::hand_over(&order, &arguments);
     match order {
         Order::Device(order) => run_device::<D>(&order, &arguments),
         Order::Tunnel(order) => tunnel::main::<D>(&order, &arguments),

@@ -15,7 +15,11 @@ use serde::{Deserialize, Serialize};
 use taupe_config::file::Forwarded;
 
 /// Number of the layout of the maps.
-pub(crate) const SCHEMA: u32 = 40;
+pub(crate) const SCHEMA: u32 = if cfg!(feature = "other-layout") {
+    u32::MAX
+} else {
+    40
+};
 
 /// PIDs of the packet processes of a tunnel and of its outer device, if they have any, in the PID
 /// namespace of the calling thread.

@@ -11,9 +11,18 @@ pub(crate) fn root() -> PathBuf {
     named.unwrap_or_else(|| home().join(".cache/taupe"))
 }
 
+/// Returns a folder of the cache, which may not exist yet.
+pub fn folder(name: &str) -> PathBuf {
+    root().join(name)
+}
+
 /// Creates a folder of the cache, and locks an entry in it until the result is dropped: another
 /// process that builds the same waits.
-pub(crate) fn lock(folder: &Path, entry: &str) -> Result<File> {
+///
+/// # Errors
+///
+/// [`Error::Io`].
+pub fn lock(folder: &Path, entry: &str) -> Result<File> {
     fs::create_dir_all(folder).map_err(Error::io(folder.display().to_string()))?;
     let path = folder.join(format!("{entry}.lock"));
     let file = File::create(&path).map_err(Error::io(path.display().to_string()))?;

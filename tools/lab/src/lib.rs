@@ -19,7 +19,7 @@
 //! The whole crate is a test tool: it calls `ip`, `wg`, `ping` and similar programs, and needs
 //! root. The required packages are listed in `debian-packages.txt`.
 
-mod cache;
+pub mod cache;
 pub mod capture;
 pub mod console;
 pub mod demo;

@@ -4,7 +4,7 @@ use std::fs;
 use std::path::PathBuf;
 
 use super::record::{Contents, whole_lines};
-use super::{DIRECTORY, Header};
+use super::{DIRECTORY, Header, JournalError};
 use crate::bypass::Bypass;
 use crate::change::Change;
 use crate::identity::Place;
@@ -114,6 +114,17 @@ impl State {
             index,
             bypasses: contents.bypasses,
         })
+    }
+
+    /// Returns true if another version of Taupe has made this tunnel, whose journal this one cannot read.
+    #[must_use]
+    pub fn is_of_another_version(&self, interface: &str) -> bool {
+        let path = self.journal(interface);
+        let text = fs::read(&path).unwrap_or_default();
+        matches!(
+            Contents::read(&path, whole_lines(&text)),
+            Err(JournalError::Version { .. })
+        )
     }
 
     /// Returns true if `up` has begun to make this tunnel and `down` has not finished.

@@ -1,0 +1,207 @@
+//! Debian packages of Taupe in a minimal Debian: installed, upgraded, removed; over an installation by
+//! hand, and on a full disk.
+
+mod build;
+mod machine;
+
+use machine::Machine;
+use std::fs;
+use std::time::{Duration, Instant};
+use taupe_lab::capture::Capture;
+use taupe_lab::process::wait_until;
+use taupe_lab::sandbox::{Suite, SystemTest, figure, step};
+use taupe_lab::{Error, Result, ensure};
+
+/// Limit for the time from the package to the first request through the tunnel.
+const FIRST_REQUEST: Duration = Duration::from_secs(60);
+
+const SOON: Duration = Duration::from_secs(30);
+
+fn main() {
+    Suite::new(vec![
+        SystemTest::new("upgrade_keeps_tunnels", upgrade_keeps_tunnels),
+        SystemTest::new("downgrade_keeps_tunnels", downgrade_keeps_tunnels),
+        SystemTest::new("first_request", first_request),
+        SystemTest::new("removal_takes_tunnels_down", removal_takes_tunnels_down),
+        SystemTest::new("removal_is_refused", removal_is_refused),
+        SystemTest::new("purge_leaves_nothing", purge_leaves_nothing),
+        SystemTest::new("installed_by_hand", installed_by_hand),
+        SystemTest::new("disk_full_at_the_upgrade", disk_full_at_the_upgrade),
+    ])
+    .prepare(build::prepare)
+    .parallel(3)
+    .main()
+}
+
+/// From nothing but the package to a request through the tunnel.
+fn first_request() -> Result<()> {
+    let machine = Machine::new()?;
+    let start = Instant::now();
+    machine.succeeds(&["apt-get", "install", "--yes", "/packages/new.deb"])?;
+    machine.succeeds(&["taupe", "up", "home"])?;
+    machine.must_be_tunnelled("installed")?;
+    let elapsed = start.elapsed();
+    figure("seconds to the first request", elapsed.as_secs_f64());
+    ensure!(elapsed < 3 * FIRST_REQUEST, "{elapsed:?}");
+    // Everything that the documentation names is there.
+    for file in [
+        "/usr/share/man/man1/taupe.1.gz",
+        "/usr/share/man/man5/taupe.conf.5.gz",
+        "/usr/share/bash-completion/completions/taupe",
+        "/usr/lib/systemd/system/taupe@.service",
+        "/usr/share/doc/taupe/copyright",
+    ] {
+        ensure!(machine.path(file).exists(), "no {file}");
+    }
+    machine.succeeds(&["taupe", "down", "home"])
+}
+
+/// A tunnel of the version before goes on, and the new command works on it.
+fn upgrade_keeps_tunnels() -> Result<()> {
+    replaced("old.deb", "new.deb")
+}
+
+/// The same the other way round.
+fn downgrade_keeps_tunnels() -> Result<()> {
+    replaced("new.deb", "old.deb")
+}
+
+fn replaced(first: &str, second: &str) -> Result<()> {
+    let machine = Machine::new()?;
+    machine.install(first)?;
+    machine.succeeds(&["taupe", "up", "home"])?;
+    machine.must_be_tunnelled("with the first version")?;
+    let filter = format!("tcp port {}", machine::DOWNLOAD);
+    let capture = Capture::start(&machine.far, "eth0", &filter)?;
+    let mut download = machine.download()?;
+    download.goes_on("before")?;
+    step("replaced");
+    machine.install(second)?;
+    download.goes_on("after")?;
+    step("status");
+    let status = machine.taupe(&["status", "home"])?;
+    ensure!(status.stdout.starts_with("home: up"), "{status:?}");
+    let all = machine.taupe(&["status"])?;
+    ensure!(all.stdout.contains("`taupe status home`"), "{all:?}");
+    let flows = machine.taupe(&["flows", "home"])?;
+    ensure!(flows.stdout.contains("mole"), "{flows:?}");
+    step("app, reload, lock");
+    machine.succeeds(&["taupe", "app", "allow", "home", "bird"])?;
+    machine.must_be("bird", Some(machine::TUNNEL), "allowed")?;
+    machine.succeeds(&["taupe", "lock", "home"])?;
+    machine.edit("AllowedApps", "AllowedApps = mole")?;
+    machine.succeeds(&["taupe", "reload", "home"])?;
+    machine.must_be("bird", Some(machine::UPLINK), "not allowed any more")?;
+    download.goes_on("after all of it")?;
+    download.end()?;
+    let packets = capture.stop()?;
+    ensure!(packets.is_empty(), "{} packets in clear", packets.len());
+    step("down, and up with the second version");
+    machine.succeeds(&["taupe", "down", "home"])?;
+    machine.must_be("mole", Some(machine::UPLINK), "down")?;
+    machine.succeeds(&["taupe", "up", "home"])?;
+    machine.must_be_tunnelled("with the second version")?;
+    machine.succeeds(&["taupe", "down", "home"])
+}
+
+/// No tunnel is left whose applications nobody could unblock any more.
+fn removal_takes_tunnels_down() -> Result<()> {
+    let machine = Machine::new()?;
+    machine.install("new.deb")?;
+    let before = machine.network()?;
+    machine.succeeds(&["taupe", "up", "home"])?;
+    machine.must_be_tunnelled("up")?;
+    machine.succeeds(&["dpkg", "--remove", "taupe"])?;
+    machine.must_be("mole", Some(machine::UPLINK), "removed")?;
+    ensure!(
+        !machine.path("/usr/bin/taupe").exists(),
+        "the program stays"
+    );
+    let after = machine.network()?;
+    ensure!(before == after, "before: {before}\nafter: {after}");
+    ensure!(machine.path("/etc/wireguard/home.conf").exists(), "no file");
+    Ok(())
+}
+
+/// If a tunnel cannot be taken down, the package stays, and the message has the command to run.
+fn removal_is_refused() -> Result<()> {
+    let machine = Machine::new()?;
+    machine.install("new.deb")?;
+    machine.succeeds(&["taupe", "up", "home"])?;
+    // Its step cannot be undone while the journal is one of a version that is to come.
+    let journal = "/run/taupe/home.journal";
+    let path = machine.path(journal);
+    let text = fs::read_to_string(&path).map_err(Error::io(journal))?;
+    let other = text.replacen("\"taupe_journal\":1,", "\"taupe_journal\":99,", 1);
+    ensure!(text != other, "{text}");
+    machine.kill_tunnel()?;
+    fs::write(&path, &other).map_err(Error::io(journal))?;
+    let refused = machine.attempt(&["dpkg", "--remove", "taupe"])?;
+    ensure!(refused.status != Some(0), "{refused:?}");
+    ensure!(refused.stderr.contains("`taupe down NAME`"), "{refused:?}");
+    machine.must_be("mole", None, "not removed")?;
+    step("mended, and removed");
+    fs::write(&path, &text).map_err(Error::io(journal))?;
+    machine.succeeds(&["dpkg", "--remove", "taupe"])?;
+    machine.must_be("mole", Some(machine::UPLINK), "removed")
+}
+
+/// After a purge, the files of the system are those from before, except for the user's tunnels.
+fn purge_leaves_nothing() -> Result<()> {
+    let machine = Machine::new()?;
+    let before = machine.files()?;
+    machine.install("new.deb")?;
+    machine.succeeds(&["taupe", "up", "home"])?;
+    machine.must_be_tunnelled("up")?;
+    let wants = machine.path("/etc/systemd/system/multi-user.target.wants");
+    fs::create_dir_all(&wants).map_err(Error::io("wants"))?;
+    let unit = "/usr/lib/systemd/system/taupe@.service";
+    std::os::unix::fs::symlink(unit, wants.join("taupe@home.service")).map_err(Error::io(unit))?;
+    machine.succeeds(&["dpkg", "--purge", "taupe"])?;
+    let _ = fs::remove_dir(&wants);
+    let after = machine.files()?;
+    let left: Vec<_> = after.difference(&before).collect();
+    ensure!(left.is_empty(), "left: {left:#?}");
+    let gone: Vec<_> = before.difference(&after).collect();
+    ensure!(gone.is_empty(), "gone: {gone:#?}");
+    Ok(())
+}
+
+/// A program in /usr/local hides the package's, which is said.
+fn installed_by_hand() -> Result<()> {
+    let machine = Machine::new()?;
+    let own = machine.path("/usr/local/bin/taupe");
+    fs::write(&own, "#!/bin/sh\n").map_err(Error::io("/usr/local/bin/taupe"))?;
+    let installed = machine.attempt(&["dpkg", "--install", "/packages/new.deb"])?;
+    ensure!(installed.status == Some(0), "{installed:?}");
+    let said = "/usr/local/bin/taupe is of an installation by hand";
+    ensure!(installed.stderr.contains(said), "{installed:?}");
+    Ok(())
+}
+
+/// An upgrade for which there is no room changes nothing, and works once there is.
+fn disk_full_at_the_upgrade() -> Result<()> {
+    let machine = Machine::with_room(256 << 20)?;
+    machine.install("old.deb")?;
+    let program = || fs::read(machine.path("/usr/bin/taupe")).map_err(Error::io("the program"));
+    let before = program()?;
+    machine.succeeds(&["taupe", "up", "home"])?;
+    let mut download = machine.download()?;
+    download.goes_on("before")?;
+    let rest = machine.fill()?;
+    let full = machine.attempt(&["dpkg", "--install", "/packages/new.deb"])?;
+    ensure!(full.status != Some(0), "{full:?}");
+    ensure!(full.stderr.contains("No space left"), "{full:?}");
+    download.goes_on("on a full disk")?;
+    ensure!(before == program()?, "the program has changed");
+    machine.must_be_tunnelled("on a full disk")?;
+    fs::remove_file(rest).map_err(Error::io("what fills the disk"))?;
+    machine.install("new.deb")?;
+    ensure!(before != program()?, "the program has not changed");
+    download.goes_on("upgraded")?;
+    download.end()?;
+    wait_until("the tunnel's end", SOON, || {
+        Ok(machine.taupe(&["down", "home"])?.status == Some(0))
+    })?;
+    machine.must_be("mole", Some(machine::UPLINK), "down")
+}
