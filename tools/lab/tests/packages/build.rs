@@ -82,7 +82,7 @@ fn package(program: &Path, version: Option<&str>, name: &str) -> Result<()> {
     if time(&made) > time(program).max(newest) {
         return Ok(());
     }
-    // What packaging/deb takes for a built tree. The library and the pages are not what is tested.
+    // A built tree, as packaging/deb takes it. The library is not tested here.
     let built = packages()?.join(format!("{name}.built"));
     let _ = fs::remove_dir_all(&built);
     let release = built.join("release");
