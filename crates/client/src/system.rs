@@ -27,6 +27,8 @@ pub(crate) const ANSWER_TIMEOUT: Duration = Duration::from_secs(2);
 pub(crate) mod public {
     #[cfg(not(target_os = "linux"))]
     pub use super::elsewhere::zone;
+    #[cfg(all(target_os = "linux", feature = "testing"))]
+    pub use super::linux::kernel::fuzzing;
     #[cfg(target_os = "linux")]
     pub use super::linux::zone;
     #[cfg(unix)]

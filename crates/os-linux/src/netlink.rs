@@ -10,6 +10,8 @@ mod client;
 mod error;
 mod filter;
 mod firewall;
+#[cfg(any(test, feature = "testing"))]
+pub mod fuzzing;
 mod generic;
 mod link;
 mod neighbour;

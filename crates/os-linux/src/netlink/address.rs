@@ -73,7 +73,7 @@ pub(super) fn list(socket: &mut NetlinkSocket) -> Result<Vec<Address>> {
         .map_err(|error| error.context("list the addresses"))
 }
 
-fn header(address: &Address) -> Ifaddrmsg {
+pub(super) fn header(address: &Address) -> Ifaddrmsg {
     let mut header = Ifaddrmsg::new();
     header.ifa_family = address_family(Family::of(address.network.addr()));
     header.ifa_prefixlen = address.network.prefix_len();

@@ -71,7 +71,7 @@ impl Netlink {
 }
 
 /// `TC_H_CLSACT` with `TC_H_MIN_EGRESS` or `TC_H_MIN_INGRESS`.
-const fn parent(hook: Hook) -> u32 {
+pub(super) const fn parent(hook: Hook) -> u32 {
     match hook {
         Hook::Egress => 0xffff_fff3,
         Hook::Ingress => 0xffff_fff2,
@@ -79,7 +79,7 @@ const fn parent(hook: Hook) -> u32 {
 }
 
 /// Parses a filter of the first chain.
-fn filter(body: &[u8], link: u32, parent: u32) -> Option<Filter> {
+pub(super) fn filter(body: &[u8], link: u32, parent: u32) -> Option<Filter> {
     let (header, attributes) = body.split_at_checked(HEADER)?;
     let word = |at: usize| parse_u32(header.get(at..)?);
     let chain = find_attr(attributes, TCA_CHAIN).and_then(parse_u32);

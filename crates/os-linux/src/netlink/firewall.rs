@@ -10,6 +10,8 @@ use std::{
 use netlink_bindings::nftables::{
     Nfgenmsg, OpGetchainDump, OpGetruleDump, OpGettableDo, Request, TableFlags,
 };
+#[cfg(any(test, feature = "testing"))]
+use netlink_bindings::traits::NetlinkRequest as _;
 use rustix::io::Errno;
 use serde::{Deserialize, Serialize};
 use taupe_packet::ip::Family;
@@ -441,4 +443,24 @@ pub(super) fn listed_rule(body: &[u8], of: Family, table: &CStr) -> Option<Liste
         chain: chain.to_string_lossy().into_owned(),
         expressions: attributes.get_expressions().ok().and_then(rule::read),
     })
+}
+
+/// Checks that a listed rule is the same after it has been written and read again. For fuzzers.
+#[cfg(any(test, feature = "testing"))]
+pub(super) fn check_listed_rule(body: &[u8], of: Family, table: &CStr) {
+    let Some(expressions) = listed_rule(body, of, table).and_then(|it| it.expressions) else {
+        return;
+    };
+    let mut request = Request::new().op_newrule_do(&header(of));
+    let attributes = request.encode().push_table(table).push_chain(c"chain");
+    rule::push(&expressions, attributes.nested_expressions());
+    let again = listed_rule(request.payload(), of, table).and_then(|it| it.expressions);
+    assert_eq!(again, Some(expressions));
+}
+
+/// Returns the messages that create a table. For fuzzers.
+#[cfg(any(test, feature = "testing"))]
+pub(super) fn messages(firewall: &Firewall) -> Vec<u8> {
+    let transaction = transaction(firewall).ok();
+    transaction.map_or_else(Vec::new, |transaction| transaction.finish(1))
 }

@@ -36,10 +36,7 @@ impl GenericFamily {
         let mut request = nlctrl::Request::new().op_getfamily_do();
         request.encode().push_family_name_bytes(name.as_bytes());
         let mut number = None;
-        let found = socket.request(&request, |answer| {
-            let family = nlctrl::OpGetfamilyDo::decode_reply(answer);
-            number = number.or(family.get_family_id().ok());
-        });
+        let found = socket.request(&request, |answer| number = number.or(parse_number(answer)));
         found.map_err(failed)?;
         match number {
             Some(number) => Ok(Self {
@@ -79,4 +76,10 @@ impl GenericFamily {
     fn with_context(&self, error: RequestError) -> NetlinkError {
         error.context(format!("send a request to {} in the kernel", self.name))
     }
+}
+
+/// Parses the number of a family.
+pub(super) fn parse_number(answer: &[u8]) -> Option<u16> {
+    let family = nlctrl::OpGetfamilyDo::decode_reply(answer);
+    family.get_family_id().ok()
 }

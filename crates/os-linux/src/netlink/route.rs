@@ -336,7 +336,7 @@ pub(crate) fn lookup(
     found.ok_or_else(unreadable)
 }
 
-fn header(route: &Route) -> Rtmsg {
+pub(super) fn header(route: &Route) -> Rtmsg {
     let mut header = Rtmsg::new();
     header.rtm_family = address_family(route.family());
     header.rtm_dst_len = route.destination.prefix_len();
@@ -354,7 +354,7 @@ fn header(route: &Route) -> Rtmsg {
     header
 }
 
-fn push(mut attributes: PushRouteAttrs<&mut Vec<u8>>, route: &Route) {
+pub(super) fn push(mut attributes: PushRouteAttrs<&mut Vec<u8>>, route: &Route) {
     attributes = attributes
         .push_dst(route.destination.addr())
         .push_table(route.table);

@@ -195,7 +195,7 @@ fn name_of(rule: &Rule) -> String {
 const FR_ACT_TO_TBL: u8 = 1;
 const FIB_RULE_INVERT: u32 = 2;
 
-fn header(rule: &Rule) -> std::result::Result<FibRuleHdr, RequestError> {
+pub(super) fn header(rule: &Rule) -> std::result::Result<FibRuleHdr, RequestError> {
     if rule.is_incomplete {
         return Err(RequestError {
             source: Errno::INVAL.into(),
@@ -210,7 +210,7 @@ fn header(rule: &Rule) -> std::result::Result<FibRuleHdr, RequestError> {
     Ok(header)
 }
 
-fn push(mut attributes: PushFibRuleAttrs<&mut Vec<u8>>, rule: &Rule) {
+pub(super) fn push(mut attributes: PushFibRuleAttrs<&mut Vec<u8>>, rule: &Rule) {
     attributes = attributes
         .push_priority(rule.priority)
         .push_table(rule.table)

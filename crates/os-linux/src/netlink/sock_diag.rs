@@ -156,7 +156,7 @@ fn request(id: &SocketId) -> Vec<u8> {
 }
 
 /// Parses a listed socket.
-fn parse(body: &[u8], protocol: u8) -> Option<SocketInfo> {
+pub(super) fn parse(body: &[u8], protocol: u8) -> Option<SocketInfo> {
     let (header, attributes) = body.split_at_checked(MESSAGE)?;
     let [family, state, ..] = header else {
         return None;

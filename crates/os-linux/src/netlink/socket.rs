@@ -354,7 +354,7 @@ impl Transaction {
 
     /// Numbers the requests from `first` and requests an acknowledgement of the last but one. The
     /// delimiters are not acknowledged before Linux 6.10, and errors are reported in any case.
-    fn finish(mut self, first: u32) -> Vec<u8> {
+    pub(super) fn finish(mut self, first: u32) -> Vec<u8> {
         let acknowledged = self.offsets.len().checked_sub(2);
         for (position, &offset) in self.offsets.iter().enumerate() {
             let Some(header) = self.bytes.get_mut(offset..offset + HEADER) else {
@@ -469,6 +469,28 @@ fn explanation(echoes: bool, flags: u16, body: &[u8]) -> Option<String> {
     let text = find_attr(attributes, NLMSGERR_ATTR_MSG)?;
     let text = String::from_utf8_lossy(text.strip_suffix(&[0]).unwrap_or(text));
     (!text.is_empty()).then(|| text.into_owned())
+}
+
+/// Passes the content of each answer in a datagram to `answer`. For fuzzers.
+#[cfg(any(test, feature = "testing"))]
+pub(super) fn read_datagram(mut bytes: &[u8], mut answer: impl FnMut(&[u8])) {
+    while let Some((message, rest)) = Message::split(bytes) {
+        assert!(rest.len() < bytes.len(), "it never ends");
+        bytes = rest;
+        match message.content {
+            Content::Answer(body) => answer(body),
+            Content::Refused(error) => {
+                assert!(
+                    error
+                        .reason
+                        .as_ref()
+                        .is_none_or(|reason| !reason.is_empty())
+                );
+                let _ = error.context("do something").to_string();
+            }
+            Content::Done => {}
+        }
+    }
 }
 
 const HEADER: usize = 16;

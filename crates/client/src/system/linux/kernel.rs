@@ -1,5 +1,7 @@
 //! Devices in the kernel (generic netlink, `linux/wireguard.h`).
 
+#[cfg(any(test, feature = "testing"))]
+pub mod fuzzing;
 mod messages;
 
 use std::io;
