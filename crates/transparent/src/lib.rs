@@ -7,6 +7,8 @@ pub mod capture;
 mod cgroup;
 mod clsact;
 pub mod error;
+#[cfg(any(test, feature = "testing"))]
+pub mod fuzzing;
 mod maps;
 pub mod marks;
 pub mod pins;

@@ -24,6 +24,8 @@ use crate::state::{
 };
 
 mod flows;
+#[cfg(any(test, feature = "testing"))]
+pub(crate) mod fuzzing;
 #[cfg(test)]
 mod layout;
 

@@ -37,7 +37,7 @@ mod flows;
 mod forwarding;
 mod guards;
 mod hooks;
-mod kernel_types;
+pub(crate) mod kernel_types;
 mod missing_features;
 mod mode;
 mod probe;

@@ -122,14 +122,14 @@ impl Socket {
     }
 
     /// Returns true if both entries are for the same socket, in whatever state.
-    fn is(&self, other: &Self) -> bool {
+    pub(crate) fn is(&self, other: &Self) -> bool {
         match self.connection.cookie {
             ANY_COOKIE => self.connection == other.connection,
             cookie => cookie == other.connection.cookie,
         }
     }
 
-    fn is_of_kind(&self, which: SocketKinds) -> bool {
+    pub(crate) fn is_of_kind(&self, which: SocketKinds) -> bool {
         match i32::from(self.connection.protocol) {
             libc::IPPROTO_TCP => ![TCP_CLOSE, TCP_LISTEN].contains(&self.state),
             libc::IPPROTO_UDP | libc::IPPROTO_UDPLITE => {

@@ -25,11 +25,11 @@ const INBOUND_IDLE_MAX: Duration = Duration::from_secs(90);
 
 /// Minimum idle time before a flow may be removed for another flow of the same owner. A reply or
 /// the next packet may still be on its way.
-const UNANSWERED_IDLE_MIN: Duration = Duration::from_secs(1);
+pub(super) const UNANSWERED_IDLE_MIN: Duration = Duration::from_secs(1);
 const ANSWERED_IDLE_MIN: Duration = Duration::from_secs(60);
 
 /// Divisor of the number of an owner's flows that are removed at once.
-const EVICTION_DIVISOR: usize = 4;
+pub(super) const EVICTION_DIVISOR: usize = 4;
 
 /// Seconds after a refusal during which flows count as refused.
 const REFUSAL_SECONDS: u64 = 10;
@@ -93,7 +93,7 @@ impl Flows {
         self.handled_refusal = refused;
         let now = monotonic();
         self.remove(state, |flows| {
-            let evicted = evicted(flows, now);
+            let evicted = evicted(flows, FLOWS_MAX, now);
             forget(&evicted)?;
             Ok(evicted)
         })
@@ -151,9 +151,9 @@ impl Flows {
 }
 
 /// Selects the flows to remove: a share of each owner that has about as many flows as there are
-/// free entries. Unanswered flows come first, then those that have been idle longest.
-fn evicted(flows: &[(FlowKey, Flow)], now: u64) -> Vec<FlowKey> {
-    let free = FLOWS_MAX.saturating_sub(flows.len());
+/// free entries of `capacity`. Unanswered flows come first, then those that have been idle longest.
+pub(super) fn evicted(flows: &[(FlowKey, Flow)], capacity: usize, now: u64) -> Vec<FlowKey> {
+    let free = capacity.saturating_sub(flows.len());
     let mut owners: Counts<FlowOwner, Vec<(FlowKey, Flow)>> = Counts::new();
     for (key, flow) in flows {
         owners.entry(flow.owner).or_default().push((*key, *flow));
@@ -202,7 +202,7 @@ impl FlowKey {
 }
 
 impl Flow {
-    fn idle(&self, now: u64) -> Duration {
+    pub(super) fn idle(&self, now: u64) -> Duration {
         Duration::from_nanos(now.saturating_sub(self.last_seen))
     }
 }
@@ -262,7 +262,7 @@ mod tests {
     fn flows_of_other_owners_are_not_evicted() {
         let half = FLOWS_MAX as u32 / 2;
         let flows = [of(1, half, 0, 5), of(2, 100, 0, 50), of(3, 100, 1, 200)].concat();
-        let evicted = evicted(&flows, NOW);
+        let evicted = evicted(&flows, FLOWS_MAX, NOW);
         assert_eq!(evicted.len(), FLOWS_MAX / 8);
         assert!(evicted.iter().all(|key| inode(key) == 1));
     }
@@ -272,7 +272,7 @@ mod tests {
         let quarter = FLOWS_MAX as u32 / 4;
         let answered = [of(1, quarter, 1, 90), of(1, 100, 1, 59)].concat();
         let flows = [answered.clone(), of(1, 10, 0, 3), of(1, quarter, 0, 0)].concat();
-        let ignore_missing = evicted(&flows, NOW);
+        let ignore_missing = evicted(&flows, FLOWS_MAX, NOW);
         assert_eq!(ignore_missing.len(), flows.len().div_ceil(EVICTION_DIVISOR));
         assert_eq!(
             ignore_missing
@@ -288,9 +288,9 @@ mod tests {
     #[test]
     fn owners_below_their_share_keep_all_flows() {
         let third = FLOWS_MAX as u32 / 3;
-        assert_eq!(evicted(&of(1, third, 0, 5), NOW), []);
+        assert_eq!(evicted(&of(1, third, 0, 5), FLOWS_MAX, NOW), []);
         let two = [of(1, third, 0, 5), of(2, third, 0, 5)].concat();
-        let ignore_missing = evicted(&two, NOW);
+        let ignore_missing = evicted(&two, FLOWS_MAX, NOW);
         assert!(
             [1, 2]
                 .iter()

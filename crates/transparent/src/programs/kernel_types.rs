@@ -5,6 +5,9 @@
 //!
 //! Format of BTF: Documentation/bpf/btf.rst of Linux.
 
+#[cfg(any(test, feature = "testing"))]
+mod sample;
+
 use std::collections::HashSet;
 use std::fs;
 
@@ -265,9 +268,35 @@ fn dropped_references(record: &[u8]) -> Option<Vec<usize>> {
     })
 }
 
+/// Reads bytes as the kernel's types. For fuzzers.
+#[cfg(any(test, feature = "testing"))]
+pub(crate) fn fuzz(bytes: &[u8]) {
+    let Some(types) = Types::parse(bytes) else {
+        return;
+    };
+    types.long_size();
+    for names in [HashSet::from([&b"sock"[..], b"wide"]), types.names()] {
+        let Some(reduced) = types.reduced(&names) else {
+            continue;
+        };
+        let again = Types::parse(&reduced).expect("types");
+        assert!(again.records.len() <= types.records.len());
+        // Nothing is left that these names do not need.
+        assert!(again.reduced(&names).as_ref() == Some(&reduced));
+        let _ = Btf::parse(&reduced, Endianness::default());
+    }
+}
+
+/// Returns types for fuzzers.
+#[cfg(any(test, feature = "testing"))]
+pub(crate) fn seeds() -> Vec<Vec<u8>> {
+    sample::seeds()
+}
+
 #[cfg(test)]
 mod tests {
     use super::super::CaptureMode;
+    use super::sample::{Builder, kernel};
     use super::*;
 
     /// Relocation by the reduced types gives the same instructions as by all types.
@@ -298,48 +327,6 @@ mod tests {
         }
     }
 
-    /// Builds types. Names are offsets in its strings, ids count from 1.
-    struct Builder {
-        types: Vec<u32>,
-        strings: Vec<u8>,
-    }
-
-    impl Builder {
-        fn new() -> Self {
-            Self {
-                types: Vec::new(),
-                strings: vec![0],
-            }
-        }
-
-        fn name(&mut self, name: &str) -> u32 {
-            let at = u32::try_from(self.strings.len()).expect("short");
-            self.strings.extend(name.bytes().chain([0]));
-            at
-        }
-
-        /// Adds a type with the words that follow its common part.
-        fn add(&mut self, name: &str, kind: u32, count: u32, size_or_type: u32, rest: &[u32]) {
-            let name = match name {
-                "" => 0,
-                name => self.name(name),
-            };
-            self.types.extend([name, kind << 24 | count, size_or_type]);
-            self.types.extend(rest);
-        }
-
-        fn bytes(&self) -> Vec<u8> {
-            let length = u32::try_from(4 * self.types.len()).expect("short");
-            let strings = u32::try_from(self.strings.len()).expect("short");
-            let mut bytes = vec![0x9f, 0xeb, 1, 0];
-            let fields = [24, 0, length, length, strings];
-            let words = fields.iter().chain(&self.types);
-            bytes.extend(words.flat_map(|word| word.to_ne_bytes()));
-            bytes.extend(&self.strings);
-            bytes
-        }
-    }
-
     #[test]
     fn the_width_of_a_kernel_is_that_of_its_long() {
         for (name, size) in [
@@ -357,31 +344,6 @@ mod tests {
         }
         let bytes = Builder::new().bytes();
         assert_eq!(Types::parse(&bytes).expect("no types").long_size(), None);
-    }
-
-    /// A kernel's types of every kind.
-    fn kernel() -> Builder {
-        let mut kernel = Builder::new();
-        let m = kernel.name("member");
-        kernel.add("int", INT, 0, 4, &[32]); // 1
-        kernel.add("unrelated", STRUCT, 1, 4, &[m, 1, 0]); // 2
-        kernel.add("", PTR, 0, 2, &[]); // 3
-        kernel.add("", UNION, 1, 8, &[m, 3, 0]); // 4
-        kernel.add("", ARRAY, 0, 0, &[4, 1, 3]); // 5
-        kernel.add("", CONST, 0, 5, &[]); // 6
-        kernel.add("alias", TYPEDEF, 0, 6, &[]); // 7
-        kernel.add("handler", FUNC_PROTO, 1, 3, &[m, 2]); // 8
-        kernel.add("callback", TYPEDEF, 0, 8, &[]); // 9
-        kernel.add("sock", STRUCT, 2, 32, &[m, 7, 0, m, 9, 192]); // 10
-        kernel.add("sock", FWD, 0, 0, &[]); // 11
-        kernel.add("sock___flavor", STRUCT, 0, 0, &[]); // 12
-        kernel.add("sock", FUNC, 0, 8, &[]); // 13
-        kernel.add("choice", ENUM, 1, 4, &[m, 0]); // 14
-        kernel.add("wide", ENUM64, 1, 8, &[m, 0, 0]); // 15
-        kernel.add("", STRUCT, 1, 4, &[m, 1, 0]); // 16
-        kernel.add("tag", DECL_TAG, 0, 10, &[0]); // 17
-        kernel.add("real", FLOAT, 0, 8, &[]); // 18
-        kernel
     }
 
     #[test]

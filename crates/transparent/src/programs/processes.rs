@@ -144,7 +144,7 @@ impl ProcessVerdicts {
         found.map(|(rule, _)| rule)
     }
 
-    fn read(listed: &[u8], key: (u64, u64)) -> Self {
+    pub(crate) fn read(listed: &[u8], key: (u64, u64)) -> Self {
         let records = records::parse(listed);
         Self {
             processes: records
