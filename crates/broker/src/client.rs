@@ -142,6 +142,13 @@ impl Broker {
         self.0.link.send(&FromPacketProcess::Ended { exit }, &[])
     }
 
+    /// Ends what the end of the process would end: the socket, and requests that wait for an answer.
+    #[cfg(any(test, feature = "testing"))]
+    pub(crate) fn end(&self) {
+        self.0.link.close();
+        self.waiting().clear();
+    }
+
     /// Sends a request and waits for its answer.
     pub(crate) fn ask(
         &self,

@@ -1,5 +1,7 @@
 //! The server with a hostile client, for fuzzers.
 
+mod answers;
+
 use std::collections::BTreeMap;
 use std::fs::{self, DirEntry};
 use std::io::pipe;
@@ -9,6 +11,7 @@ use std::thread;
 use taupe_engine::{BindRequest, Exit};
 use taupe_os_linux::message_socket::{MAX_DESCRIPTORS, MAX_TEXT};
 
+pub use self::answers::{broker_answers, broker_answers_seeds};
 use crate::fakes::{SLOW, ServedClient, UNREADABLE};
 use crate::message::{FromPacketProcess, Request};
 use crate::server::MAX_LOOKUPS;
