@@ -1,5 +1,8 @@
 //! Entry points for fuzzers. Each checks invariants of a parser.
 
+mod dns;
+
+pub use self::dns::{dns, dns_seeds};
 use crate::limits::REASSEMBLY_BYTES;
 use crate::{http, packet, socks};
 use taupe_nat::reassembly::Reassembly;
