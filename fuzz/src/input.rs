@@ -1,5 +1,6 @@
 //! Decisions read from the fuzzer's bytes. At the end of the bytes, every decision is zero.
 
+#[derive(Clone)]
 pub(crate) struct Input<'a>(pub(crate) &'a [u8]);
 
 impl<'a> Input<'a> {

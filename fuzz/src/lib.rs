@@ -6,6 +6,7 @@
 #[path = "../../crates/protocol/tests/common/mod.rs"]
 mod common;
 
+mod differential;
 mod frames;
 mod handshake;
 mod input;
@@ -14,16 +15,19 @@ mod parts;
 mod seeds;
 mod transport;
 
+pub use differential::differential;
 pub use frames::frames;
 pub use handshake::handshake;
 pub use message::message;
 pub use parts::parts;
 pub use seeds::seeds;
 pub use taupe::c::c_surface;
-pub use taupe_broker::fuzzing::broker;
+pub use taupe_broker::fuzzing::{broker, broker_answers};
 pub use taupe_config::fuzzing::file;
 pub use taupe_nat::fuzzing::translate;
 pub use taupe_packet::fuzzing::split_merge;
+pub use taupe_proxy::fuzzing::dns;
+pub use taupe_transparent::fuzzing::bpf;
 pub use taupe_uapi::fuzzing::uapi;
 pub use transport::transport;
 
@@ -31,7 +35,7 @@ pub use transport::transport;
 pub type Target = (&'static str, fn(&[u8]));
 
 /// All targets.
-pub const TARGETS: [Target; 13] = [
+pub const TARGETS: [Target; 18] = [
     ("message", message),
     ("handshake", handshake),
     ("transport", transport),
@@ -45,6 +49,11 @@ pub const TARGETS: [Target; 13] = [
     ("c_surface", c_surface),
     ("frames", frames),
     ("broker", broker),
+    ("broker_answers", broker_answers),
+    ("netlink", netlink),
+    ("bpf", bpf),
+    ("differential", differential),
+    ("dns", dns),
 ];
 
 /// Parses `data` as an inner packet, with every parser. Addresses and length that the protocol
@@ -63,6 +72,16 @@ pub fn inner(data: &[u8]) {
         assert_eq!(taupe_protocol::inner::parse(&data[..view.length - 1]), None);
     }
     taupe_packet::fuzzing::ip_parse(data);
+}
+
+/// Reads `data`, after its first byte, as answers of the kernel: of one of the families that configure
+/// networks, or a description of a WireGuard device.
+pub fn netlink(data: &[u8]) {
+    match data.split_first() {
+        Some((0, answers)) => taupe_os_linux::netlink::fuzzing::netlink(answers),
+        Some((_, answers)) => taupe_client::fuzzing::kernel_device(answers),
+        None => {}
+    }
 }
 
 /// Parses `data` as each kind of input of a proxy: from clients, and from the tunnel.

@@ -25,6 +25,11 @@ pub fn seeds(target: &str) -> Vec<Vec<u8>> {
         "c_surface" => c_surface(),
         "frames" => crate::frames::seeds(),
         "broker" => taupe_broker::fuzzing::broker_seeds(),
+        "broker_answers" => taupe_broker::fuzzing::broker_answers_seeds(),
+        "netlink" => netlink(),
+        "bpf" => taupe_transparent::fuzzing::bpf_seeds(),
+        "dns" => taupe_proxy::fuzzing::dns_seeds(),
+        "differential" => crate::differential::seeds(),
         _ => Vec::new(),
     }
 }
@@ -358,6 +363,14 @@ fn proxy() -> Vec<Vec<u8>> {
     let mut seeds: Vec<Vec<u8>> = words.iter().copied().chain(halves).map(Vec::from).collect();
     seeds.extend(inner());
     seeds
+}
+
+fn netlink() -> Vec<Vec<u8>> {
+    let with = |first: u8| move |seed: Vec<u8>| [vec![first], seed].concat();
+    let network = taupe_os_linux::netlink::fuzzing::netlink_seeds();
+    let device = taupe_client::fuzzing::kernel_device_seeds();
+    let network = network.into_iter().map(with(0));
+    network.chain(device.into_iter().map(with(1))).collect()
 }
 
 /// Returns lists of calls, of at least two bytes each: a handshake, packets in both directions, then

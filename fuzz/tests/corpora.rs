@@ -88,6 +88,31 @@ fn broker() {
     replay(TARGETS[12]);
 }
 
+#[test]
+fn broker_answers() {
+    replay(TARGETS[13]);
+}
+
+#[test]
+fn netlink() {
+    replay(TARGETS[14]);
+}
+
+#[test]
+fn bpf() {
+    replay(TARGETS[15]);
+}
+
+#[test]
+fn differential() {
+    replay(TARGETS[16]);
+}
+
+#[test]
+fn dns() {
+    replay(TARGETS[17]);
+}
+
 /// A substitute for a fuzzer: the seeds with changed bytes, the same in each run.
 #[test]
 fn frames_at_random() {
@@ -132,6 +157,11 @@ fn there_is_a_test_for_every_target() {
         "c_surface",
         "frames",
         "broker",
+        "broker_answers",
+        "netlink",
+        "bpf",
+        "differential",
+        "dns",
     ];
     assert_eq!(names, tested);
 }
