@@ -26,7 +26,7 @@ pub use taupe_broker::fuzzing::{broker, broker_answers};
 pub use taupe_config::fuzzing::file;
 pub use taupe_nat::fuzzing::translate;
 pub use taupe_packet::fuzzing::split_merge;
-pub use taupe_proxy::fuzzing::dns;
+pub use taupe_stack::fuzzing::dns;
 pub use taupe_transparent::fuzzing::bpf;
 pub use taupe_uapi::fuzzing::uapi;
 pub use transport::transport;
@@ -88,5 +88,5 @@ pub fn netlink(data: &[u8]) {
 pub fn proxy(data: &[u8]) {
     taupe_proxy::fuzzing::socks(data);
     taupe_proxy::fuzzing::http(data);
-    taupe_proxy::fuzzing::packet(data);
+    taupe_stack::fuzzing::packet(data);
 }

@@ -28,7 +28,7 @@ pub fn seeds(target: &str) -> Vec<Vec<u8>> {
         "broker_answers" => taupe_broker::fuzzing::broker_answers_seeds(),
         "netlink" => netlink(),
         "bpf" => taupe_transparent::fuzzing::bpf_seeds(),
-        "dns" => taupe_proxy::fuzzing::dns_seeds(),
+        "dns" => taupe_stack::fuzzing::dns_seeds(),
         "differential" => crate::differential::seeds(),
         _ => Vec::new(),
     }

@@ -5,8 +5,6 @@
 //! else from the port that sends first. Only hosts to which the client has sent may answer.
 
 use crate::address::{Host, Target};
-use crate::failure::ConnectFailure;
-use crate::limits::BATCH;
 use crate::net::{ClientId, Net, Waiter};
 use crate::socks;
 use mio::net::UdpSocket;
@@ -14,6 +12,8 @@ use mio::{Interest, Registry, Token};
 use std::collections::{HashMap, VecDeque};
 use std::io::{self, ErrorKind};
 use std::net::{IpAddr, SocketAddr};
+use taupe_stack::failure::ConnectFailure;
+use taupe_stack::limits::BATCH;
 
 /// Hosts that may answer; the oldest is forgotten first.
 const MAX_HOSTS: usize = 256;
@@ -113,7 +113,7 @@ impl Association {
         match host {
             Host::Address(address) => self.send(net, SocketAddr::new(address, port), payload),
             // Payloads that are too long to be sent do not wait.
-            Host::Name(name) if self.waiting.len() < MAX_WAITING && payload.len() <= net.mtu => {
+            Host::Name(name) if self.waiting.len() < MAX_WAITING && payload.len() <= net.mtu() => {
                 self.next += 1;
                 self.waiting.insert(self.next, (port, payload.to_vec()));
                 net.resolve(&name, Waiter::Datagram(id, self.next));
@@ -164,29 +164,34 @@ impl Association {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::net::Addresses;
-    use crate::tunnel::Tunnel;
-    use mio::{Poll, Waker};
+    use mio::Poll;
     use std::net::Ipv4Addr;
     use std::sync::Arc;
     use taupe_protocol::update::DeviceUpdate;
-    use taupe_runtime::clock::now;
+    use taupe_runtime::resolver::SystemResolver;
+    use taupe_runtime::services::Services;
+    use taupe_stack::settings::{Addresses, Settings};
 
     const MTU: usize = 1420;
 
     fn net(registry: &Registry) -> Net {
-        let waker = Arc::new(Waker::new(registry, Token(0)).unwrap());
-        let (update, tokens) = (DeviceUpdate::default(), [Token(1), Token(2)]);
         // There is no private key, so no state is read or written there.
         let folder = std::env::temp_dir();
-        let tunnel = Tunnel::new(update, 0, Some(&folder), None, registry, tokens, waker);
-        let addresses = Addresses {
-            v4: Some(Ipv4Addr::new(10, 0, 0, 2)),
-            v6: None,
+        let resolver = Arc::new(SystemResolver::default());
+        let settings = Settings {
+            device: DeviceUpdate::default(),
+            listen_port: 0,
+            addresses: Addresses {
+                v4: Some(Ipv4Addr::new(10, 0, 0, 2)),
+                v6: None,
+            },
+            mtu: MTU,
+            dns: Vec::new(),
+            services: Services::new(Some(&folder), resolver, Arc::new(|| {})),
+            notices: None,
         };
-        let mut net = Net::new(tunnel.ok().unwrap(), addresses, Vec::new(), MTU);
-        net.now = now().boot;
-        net
+        let net = Net::open(settings, registry, [Token(1), Token(2)]);
+        net.ok().unwrap()
     }
 
     fn open(at: &str, registry: &Registry) -> Association {

@@ -4,26 +4,24 @@ use crate::address::{Host, Target};
 use crate::association::Association;
 use crate::auth::Credentials;
 use crate::client_socket::{ClientSocket, MAX_DISCARDED, discard};
-use crate::failure::ConnectFailure;
 use crate::http::{self, HttpError, HttpRequest};
-use crate::limits::{
-    ADDRESS_TIMEOUT, CLOSE_TIMEOUT, CONNECT_TIMEOUT, REFUSED_TIMEOUT, REQUEST_TIMEOUT,
-    SKIP_TIME_WAIT_CLIENTS,
-};
-use crate::net::{ClientId, Net, Owner, Waiter};
-use crate::packet::IcmpError;
+use crate::limits::{REFUSED_TIMEOUT, REQUEST_TIMEOUT};
+use crate::net::{ClientId, Net, Waiter};
 use crate::relay::Relay;
 use crate::socks::{self, Method, Reply, SocksError, SocksRequest};
-use crate::stream::Stream;
 use core::time::Duration;
 use mio::net::TcpStream;
 use mio::{Registry, Token};
-use smoltcp::socket::tcp::State;
 use socket2::SockRef;
 use std::collections::VecDeque;
 use std::io::{self, ErrorKind};
 use std::net::{IpAddr, Shutdown, SocketAddr};
 use taupe_protocol::time::Instant;
+use taupe_stack::failure::ConnectFailure;
+use taupe_stack::limits::{ADDRESS_TIMEOUT, CLOSE_TIMEOUT, CONNECT_TIMEOUT, SKIP_TIME_WAIT};
+use taupe_stack::packet::IcmpError;
+use taupe_stack::stream::Stream;
+use taupe_stack::tcp::State;
 use tracing::debug;
 
 /// Protocol that a client speaks.
@@ -46,6 +44,8 @@ pub(crate) enum SocksStep {
 /// References that a client needs while it is served.
 pub(crate) struct ClientContext<'a> {
     pub(crate) net: &'a mut Net,
+    /// Number of clients.
+    pub(crate) clients: usize,
     pub(crate) credentials: Option<&'a Credentials>,
     pub(crate) registry: &'a Registry,
     /// Token of the client's association socket.
@@ -151,7 +151,7 @@ impl Client {
     /// Handles a segment of its connection through the tunnel.
     pub(crate) fn handle_packet(&mut self, packet: &[u8], net: &mut Net) {
         if let Some(stream) = self.stream() {
-            stream.handle_packet(net.now, packet, &mut net.outgoing);
+            net.deliver(stream, packet);
         }
     }
 
@@ -238,7 +238,7 @@ impl Client {
                 _ => net.abort(*stream),
             },
             Phase::Associated(association) => {
-                net.associations.remove(&association.local_port());
+                net.free_port(association.local_port());
             }
             Phase::Request | Phase::Resolving { .. } | Phase::Refused | Phase::Done => {}
         }
@@ -249,7 +249,7 @@ impl Client {
             self.flush()?;
             let now = context.net.now;
             let is_late = now >= self.deadline;
-            let owner = Owner::Client(self.id.number);
+            let owner = self.id.number;
             match &mut self.phase {
                 Phase::Request if is_late => return Ok(ServeResult::Close),
                 Phase::Request => {
@@ -271,9 +271,7 @@ impl Client {
                         (Some(problem), _) => Some((*problem).into()),
                         (None, State::Closed) => Some(ConnectFailure::Refused),
                         (None, _) if !stream.is_connecting() => None,
-                        (None, _) if is_late => {
-                            Some(context.net.tunnel.failure_for(now, stream.remote.ip()))
-                        }
+                        (None, _) if is_late => Some(context.net.failure_for(stream.remote().ip())),
                         (None, _) => return Ok(ServeResult::Continue),
                     };
                     let Phase::Connecting(connecting) = self.take_phase() else {
@@ -322,7 +320,7 @@ impl Client {
                     context.net.pump(stream, owner);
                     let is_closed = match stream.state() {
                         State::Closed => true,
-                        State::TimeWait => context.net.clients > SKIP_TIME_WAIT_CLIENTS,
+                        State::TimeWait => context.clients > SKIP_TIME_WAIT,
                         _ => false,
                     };
                     return Ok(ServeResult::continue_if(!is_closed && !is_late));
@@ -500,7 +498,7 @@ impl Client {
     ) {
         let now = context.net.now;
         while let Some(remote) = remaining.pop_front().filter(|_| now < until) {
-            match context.net.connect(remote, Owner::Client(self.id.number)) {
+            match context.net.connect(remote, self.id.number) {
                 Ok(stream) => {
                     self.deadline = match remaining.is_empty() {
                         true => until,
@@ -525,7 +523,7 @@ impl Client {
     /// Starts relaying over an established connection.
     fn start_relay(&mut self, stream: Stream, now: Instant) {
         if let Service::Socks(_) = self.service {
-            let bound = Some(stream.local);
+            let bound = Some(stream.local());
             self.output
                 .extend(socks::request_reply(Reply::Succeeded, bound));
         }
@@ -582,12 +580,12 @@ impl Client {
         // not receive that host's datagrams. The port counts only if the address is the client's
         // own.
         let port = port.filter(|_| from.is_none_or(|from| from == host));
-        let local_port = context.net.reserve_port(self.id.number).ok_or(failed)?;
+        let local_port = context.net.reserve_port(0, self.id.number).ok_or(failed)?;
         let (registry, token) = (context.registry, context.token);
         let opened = Association::open(here.ip(), host, port, local_port, registry, token);
         let opened = opened.and_then(|association| Ok((association.address()?, association)));
         let Ok((address, association)) = opened else {
-            context.net.associations.remove(&local_port);
+            context.net.free_port(local_port);
             return Err(failed);
         };
         self.output

@@ -1,12 +1,6 @@
 //! Entry points for fuzzers. Each checks invariants of a parser.
 
-mod dns;
-
-pub use self::dns::{dns, dns_seeds};
-use crate::limits::REASSEMBLY_BYTES;
-use crate::{http, packet, socks};
-use taupe_nat::reassembly::Reassembly;
-use taupe_protocol::time::Instant;
+use crate::{http, socks};
 
 /// Parses bytes as every message of a SOCKS client.
 pub fn socks(bytes: &[u8]) {
@@ -65,19 +59,5 @@ pub fn http(bytes: &[u8]) {
         }
         Ok(None) => assert!(bytes.len() < http::MAX_HEAD_LEN),
         Err(error) => assert!(http::error_response(error).starts_with(b"HTTP/1.1 ")),
-    }
-}
-
-/// Parses bytes as a packet from the tunnel.
-pub fn packet(bytes: &[u8]) {
-    if let Some(packet::Incoming::Udp(_, payload)) = packet::parse(bytes) {
-        assert!(payload.len() + 28 <= bytes.len());
-    }
-    let mut reassembly = Reassembly::new(REASSEMBLY_BYTES);
-    // The second time, the fragment is a duplicate.
-    for _ in 0..2 {
-        if let Some(whole) = reassembly.reassemble(Instant::default(), bytes) {
-            let _ = packet::parse(&whole);
-        }
     }
 }

@@ -7,9 +7,9 @@
 
 use crate::address::Target;
 use crate::auth::Credentials;
-use crate::failure::ConnectFailure;
 use base64ct::{Base64, Encoding as _};
 use httparse::{Error, Header, Status};
+use taupe_stack::failure::ConnectFailure;
 use zeroize::Zeroizing;
 
 /// The longest head of a request, in bytes.

@@ -4,56 +4,37 @@
 //! server of the system.
 //!
 //! ```text
-//! client ─ socks, http ─► client ─► relay ─► stream ─► outgoing ─► tunnel ─► UDP
-//!                           │ names          (a stack each)         (protocol)
-//!                           ▼
-//!                          dns ─► outgoing
+//! client ─ socks, http ─► client ─► relay ─► taupe_stack ─► UDP
 //! ```
 //!
 //! One thread does everything. The protocol and the TCP/IP stacks are state machines without I/O,
 //! so the thread carries a packet from one to the other without waiting. All traffic to the network
-//! leaves through [`Proxy`]'s tunnel; this crate has no other path out.
+//! leaves through [`Proxy`]'s tunnel, a [`taupe_stack::net::Net`]; this crate has no other path out.
 //!
 //! | file | content |
 //! |---|---|
 //! | `socks.rs`, `http.rs` | parsers and writers of the clients' protocols |
-//! | `address.rs`, `auth.rs`, `failure.rs` | destinations, credentials, reasons for failed connections |
+//! | `auth.rs` | credentials |
 //! | `client.rs`, `client_socket.rs` | one client's connection, from accept to close |
 //! | `relay.rs`, `association.rs` | bytes and datagrams between a client and the tunnel |
-//! | `stream.rs`, `loss_recovery.rs` | one TCP connection with a stack of its own, and its loss recovery |
-//! | `dns.rs`, `tcp_query.rs` | name look-ups over UDP and TCP |
-//! | `packet.rs`, `outgoing.rs` | inner packets |
-//! | `tunnel.rs`, `handshakes.rs` | WireGuard, its UDP sockets, and the queue of handshake messages |
-//! | `net.rs` | state that all clients share |
+//! | `net.rs` | the tunnel that all clients share, and their identities |
 //! | `proxy.rs` | the event loop |
 
-pub mod address;
 mod association;
 mod auth;
 mod burst;
 mod client;
 mod client_socket;
-mod dns;
-mod failure;
 #[cfg(any(test, feature = "testing"))]
 pub mod fuzzing;
-mod handshakes;
 mod http;
 mod limits;
 mod listeners;
-mod loss_recovery;
 mod net;
-mod outgoing;
-mod packet;
 mod proxy;
 mod relay;
 mod socks;
-mod stream;
-mod tcp_query;
-mod tunnel;
-mod warning;
 
-use address::Target;
 use std::io;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::path::PathBuf;
@@ -61,22 +42,14 @@ use std::str::FromStr;
 use taupe_protocol::UpdateError;
 use taupe_protocol::update::DeviceUpdate;
 use taupe_runtime::pinned_pq::PinnedPeersError;
-use taupe_runtime::services::PrepareError;
+use taupe_stack::OpenError;
+use taupe_stack::address::Target;
+use taupe_stack::settings::{Addresses, Settings};
 
 pub use auth::{AuthError, Credentials};
 pub use proxy::{Proxy, Stopper};
 pub use taupe_protocol::Notice;
-
-/// The smallest MTU of a tunnel, in bytes: every IPv4 host accepts packets of this length (RFC
-/// 791).
-pub const MIN_MTU: usize = 576;
-
-/// The default MTU of a tunnel, in bytes: an Ethernet frame's 1500 less WireGuard's overhead over
-/// IPv6, as for an interface.
-pub const DEFAULT_MTU: usize = 1420;
-
-/// Callback that receives notices about peers.
-pub type NoticeHandler = Box<dyn Fn(Notice) + Send>;
+pub use taupe_stack::{DEFAULT_MTU, MIN_MTU, NoticeHandler, address};
 
 /// Configuration of a proxy.
 pub struct Options {
@@ -187,11 +160,17 @@ pub enum StartError {
     PinnedPeers(#[from] PinnedPeersError),
 }
 
-impl From<PrepareError> for StartError {
-    fn from(error: PrepareError) -> Self {
+impl From<OpenError> for StartError {
+    fn from(error: OpenError) -> Self {
         match error {
-            PrepareError::Update(error) => Self::Update(error),
-            PrepareError::PinnedPeers(error) => Self::PinnedPeers(error),
+            OpenError::NoAddress => Self::NoAddress,
+            OpenError::NotAHost(address) => Self::NotAHost(address),
+            OpenError::Mtu(mtu) => Self::Mtu(mtu),
+            OpenError::PortTaken(port) => Self::PortTaken(port),
+            OpenError::Socket(error) => Self::Socket(error),
+            OpenError::Events(error) => Self::Events(error),
+            OpenError::Update(error) => Self::Update(error),
+            OpenError::PinnedPeers(error) => Self::PinnedPeers(error),
         }
     }
 }
@@ -211,21 +190,11 @@ impl Options {
         if let (Some(at), None) = (open, &self.credentials) {
             return Err(StartError::Open(at));
         }
-        let v4 = self.v4.map(IpAddr::V4);
-        let v6 = self.v6.map(IpAddr::V6);
-        if v4.is_none() && v6.is_none() {
-            return Err(StartError::NoAddress);
-        }
-        let is_nobody = |address: &IpAddr| {
-            let is_broadcast = *address == IpAddr::V4(Ipv4Addr::BROADCAST);
-            address.is_unspecified() || address.is_multicast() || is_broadcast
+        let addresses = Addresses {
+            v4: self.v4,
+            v6: self.v6,
         };
-        if let Some(address) = [v4, v6].into_iter().flatten().find(is_nobody) {
-            return Err(StartError::NotAHost(address));
-        }
-        if self.mtu < MIN_MTU {
-            return Err(StartError::Mtu(self.mtu));
-        }
+        Settings::check(addresses, self.mtu)?;
         Ok(())
     }
 }

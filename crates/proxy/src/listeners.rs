@@ -1,14 +1,15 @@
 //! Listening sockets for clients.
 
 use crate::client::{Service, SocksStep};
-use crate::limits::{ACCEPT_RETRY, BATCH};
-use crate::warning::Warning;
+use crate::limits::ACCEPT_RETRY;
 use crate::{Options, StartError};
 use mio::net::{TcpListener, TcpStream};
 use mio::{Interest, Registry, Token};
 use std::io::{self, ErrorKind};
 use std::net::SocketAddr;
 use taupe_protocol::time::Instant;
+use taupe_stack::limits::BATCH;
+use taupe_stack::warning::Warning;
 use tracing::warn;
 
 /// A listening socket.

@@ -2,27 +2,30 @@
 
 use crate::burst::Burst;
 use crate::client::{Client, ClientContext, ServeResult};
-use crate::dns::{self, Output};
-use crate::limits::{BATCH, KEEPALIVE_IDLE, MAX_CLIENTS};
+use crate::limits::KEEPALIVE_IDLE;
 use crate::listeners::Listeners;
-use crate::net::{Addresses, ClientId, Net, Owner, Waiter};
-use crate::packet::{Incoming, parse};
-use crate::tcp_query::TcpQuery;
-use crate::tunnel::{MAX_DATAGRAM, Received, Tunnel};
-use crate::warning::Warning;
+use crate::net::{ClientId, Net, Waiter};
 use crate::{Credentials, Options, RunError, StartError};
 use core::time::Duration;
 use mio::event::Event;
 use mio::{Events, Interest, Poll, Token, Waker};
 use slab::Slab;
 use socket2::{SockRef, TcpKeepalive};
-use std::collections::{BTreeSet, HashMap};
+use std::collections::BTreeSet;
 use std::io::{self, ErrorKind};
 use std::net::SocketAddr;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use taupe_protocol::time::Instant;
 use taupe_runtime::clock::now;
+use taupe_runtime::resolver::SystemResolver;
+use taupe_runtime::services::Services;
+use taupe_stack::failure::ConnectFailure;
+use taupe_stack::limits::{BATCH, MAX_CONNECTIONS};
+use taupe_stack::net::Arrival;
+use taupe_stack::settings::{Addresses, Settings};
+use taupe_stack::warning::Warning;
+use taupe_stack::{MAX_DATAGRAM, Received};
 use tracing::{debug, warn};
 
 /// Tokens `2 n` and `2 n + 1` belong to client n: its connection and its UDP association. The
@@ -37,8 +40,6 @@ pub struct Proxy {
     poll: Poll,
     stopper: Stopper,
     net: Net,
-    /// For each socket of the tunnel: true if it may have datagrams.
-    readable: Vec<bool>,
     buffer: Vec<u8>,
     listeners: Listeners,
     burst: Burst,
@@ -51,8 +52,6 @@ pub struct Proxy {
     /// Clients whose associations may have datagrams.
     datagrams: Vec<usize>,
     timers: BTreeSet<(Instant, usize)>,
-    /// DNS queries over TCP, by local port.
-    tcp_queries: HashMap<u16, TcpQuery>,
 }
 
 /// Handle that stops a proxy from another thread.
@@ -85,26 +84,31 @@ impl Proxy {
         let waker = Waker::new(registry, WAKER).map_err(StartError::Events)?;
         let waker = Arc::new(waker);
         let listeners = Listeners::bind(&options, registry, |at| Token(LISTENERS - at))?;
-        let tunnel = Tunnel::new(
-            options.device,
-            options.listen_port,
-            options.state_dir.as_deref(),
-            options.notices,
-            registry,
-            TUNNEL,
-            Arc::clone(&waker),
-        )?;
-        let addresses = Addresses {
-            v4: options.v4,
-            v6: options.v6,
+        let resolver = Arc::new(SystemResolver::default());
+        let wake = {
+            let waker = Arc::clone(&waker);
+            Arc::new(move || {
+                let _ = waker.wake();
+            })
         };
-        let net = Net::new(tunnel, addresses, options.dns, options.mtu);
+        let settings = Settings {
+            device: options.device,
+            listen_port: options.listen_port,
+            addresses: Addresses {
+                v4: options.v4,
+                v6: options.v6,
+            },
+            mtu: options.mtu,
+            dns: options.dns,
+            services: Services::new(options.state_dir.as_deref(), resolver, wake),
+            notices: options.notices,
+        };
+        let net = Net::open(settings, registry, TUNNEL)?;
         let stopper = Stopper {
             is_stopping: Arc::default(),
             waker,
         };
         Ok(Self {
-            readable: vec![false; net.tunnel.sockets()],
             poll,
             stopper,
             net,
@@ -118,7 +122,6 @@ impl Proxy {
             due: Vec::new(),
             datagrams: Vec::new(),
             timers: BTreeSet::new(),
-            tcp_queries: HashMap::new(),
         })
     }
 
@@ -134,7 +137,7 @@ impl Proxy {
     /// Returns the name servers in use: those of the options to which the tunnel routes.
     #[must_use]
     pub fn name_servers(&self) -> &[std::net::IpAddr] {
-        &self.net.servers
+        self.net.name_servers()
     }
 
     /// Returns a handle by which another thread can stop the proxy.
@@ -169,8 +172,7 @@ impl Proxy {
         for client in self.clients.drain() {
             client.close(&mut self.net);
         }
-        self.net.tunnel.send(&mut self.net.outgoing);
-        self.net.tunnel.close();
+        self.net.close();
         Ok(())
     }
 
@@ -178,39 +180,26 @@ impl Proxy {
     fn timeout(&self) -> Option<Duration> {
         let is_more = !self.due.is_empty()
             || !self.datagrams.is_empty()
-            || self.readable.contains(&true)
-            || self.net.tunnel.has_handshakes()
-            || (self.clients.len() < MAX_CLIENTS && self.listeners.is_ready());
+            || self.net.is_busy()
+            || (self.clients.len() < MAX_CONNECTIONS && self.listeners.is_ready());
         if is_more {
             return Some(Duration::ZERO);
         }
         let timer = self.timers.first().map(|(at, _)| *at);
-        let tcp_queries = self.tcp_queries.values().filter_map(|query| query.due);
         let soonest = [
             timer,
             self.listeners.next_deadline(),
             self.burst.next_deadline(),
-            self.net.tunnel.next_deadline(),
-            self.net.resolver.next_deadline(),
+            self.net.next_deadline(),
         ];
-        let soonest = soonest.into_iter().flatten().chain(tcp_queries).min();
+        let soonest = soonest.into_iter().flatten().min();
         soonest.map(|at| at.since(now().boot))
     }
 
     /// Records the readiness that an event reports.
     fn note(&mut self, event: &Event) {
         let token = event.token();
-        if token == WAKER {
-            return;
-        }
-        if let Some(family) = TUNNEL.iter().position(|one| *one == token) {
-            let socket = self.net.tunnel.socket_of(family == 0);
-            if let Some(readable) = socket.and_then(|at| self.readable.get_mut(at)) {
-                *readable |= event.is_readable();
-            }
-            if event.is_writable() {
-                self.resume();
-            }
+        if token == WAKER || self.net.note(event) {
             return;
         }
         if self.listeners.note(LISTENERS.wrapping_sub(token.0)) {
@@ -231,18 +220,6 @@ impl Proxy {
         }
     }
 
-    /// Sends queued packets when the UDP sockets are writable again, and resumes connections that
-    /// had no room.
-    fn resume(&mut self) {
-        self.net.tunnel.send(&mut self.net.outgoing);
-        for owner in std::mem::take(&mut self.net.stalled) {
-            match owner {
-                Owner::Client(number) => self.make_due(number),
-                Owner::DnsQuery(port) => self.advance_query(port),
-            }
-        }
-    }
-
     fn make_due(&mut self, number: usize) {
         if let Some(client) = self.clients.get_mut(number)
             && !client.is_due
@@ -254,13 +231,13 @@ impl Proxy {
 
     /// Handles everything that is due.
     fn run_turn(&mut self) {
-        self.net.now = now().boot;
-        for socket in 0..self.readable.len() {
+        for number in self.net.begin_turn() {
+            self.make_due(number);
+        }
+        for socket in 0..self.net.sockets() {
             self.receive(socket);
         }
-        self.net
-            .tunnel
-            .handle_handshakes(!self.readable.contains(&true));
+        self.net.handle_handshakes();
         self.accept();
         for number in std::mem::take(&mut self.datagrams) {
             self.relay_datagrams(number);
@@ -274,17 +251,13 @@ impl Proxy {
             }
             self.make_due(number);
         }
-        let due = self.tcp_queries.iter();
-        let due = due.filter(|(_, one)| one.due.is_some_and(|at| at <= self.net.now));
-        for port in due.map(|(port, _)| *port).collect::<Vec<_>>() {
-            self.advance_query(port);
-        }
         for number in std::mem::take(&mut self.due) {
             self.serve(number);
         }
-        self.run_resolver();
-        self.net.tunnel.send(&mut self.net.outgoing);
-        self.net.tunnel.run_pending();
+        while let Some((waiter, result)) = self.net.poll_resolved() {
+            self.deliver_result(waiter, result);
+        }
+        self.net.end_turn();
         if self.burst.is_due(self.net.now, self.clients.len()) {
             taupe_runtime::system::release();
         }
@@ -292,80 +265,54 @@ impl Proxy {
 
     /// Receives datagrams and handles the inner packets.
     fn receive(&mut self, socket: usize) {
-        if !self.readable.get(socket).copied().unwrap_or(false) {
-            return;
-        }
         let mut buffer = std::mem::take(&mut self.buffer);
         for _ in 0..BATCH {
-            match self.net.tunnel.receive(socket, &mut buffer) {
+            match self.net.receive(socket, &mut buffer) {
                 Received::Packet(range) => {
                     if let Some(packet) = buffer.get(range) {
                         self.handle_packet(packet);
                     }
                 }
                 Received::Other => {}
-                Received::Nothing => {
-                    self.readable[socket] = false;
-                    break;
-                }
+                Received::Nothing => break,
             }
         }
         self.buffer = buffer;
     }
 
     fn handle_packet(&mut self, packet: &[u8]) {
-        let Some(packet) = self.net.reassembly.reassemble(self.net.now, packet) else {
+        let Some(packet) = self.net.reassemble(packet) else {
             return;
         };
-        let packet = &*packet;
-        match parse(packet) {
-            Some(Incoming::Tcp(four_tuple)) => match self.net.flows.get(&four_tuple).copied() {
-                Some(Owner::Client(number)) => {
-                    if let Some(client) = self.clients.get_mut(number) {
-                        client.handle_packet(packet, &mut self.net);
-                        self.make_due(number);
-                    }
-                }
-                Some(Owner::DnsQuery(port)) => {
-                    if let Some(query) = self.tcp_queries.get_mut(&port) {
-                        query.handle_packet(packet, &mut self.net);
-                        self.advance_query(port);
-                    }
-                }
-                None => {}
-            },
-            Some(Incoming::Udp(four_tuple, payload)) => {
-                if Some(four_tuple.local.ip()) != self.net.local_address_for(four_tuple.remote.ip())
-                {
-                    return;
-                }
-                let port = four_tuple.local.port();
-                if dns::LOCAL_PORTS.contains(&port) {
-                    let now = self.net.now;
-                    self.net
-                        .resolver
-                        .handle_udp_response(now, port, four_tuple.remote, payload);
-                } else if let Some(number) = self.net.associations.get(&port)
-                    && let Some(client) = self.clients.get_mut(*number)
-                    && let Some(association) = client.association()
-                {
-                    association.deliver(four_tuple.remote, payload);
+        match self.net.sort(&packet) {
+            Some(Arrival::Segment(number)) => {
+                if let Some(client) = self.clients.get_mut(number) {
+                    client.handle_packet(&packet, &mut self.net);
+                    self.make_due(number);
                 }
             }
-            Some(Incoming::IcmpError(four_tuple, problem)) => {
-                if let Some(Owner::Client(number)) = self.net.flows.get(&four_tuple).copied()
-                    && let Some(client) = self.clients.get_mut(number)
-                {
+            Some(Arrival::Datagram {
+                owner,
+                from,
+                payload,
+            }) => {
+                let client = self.clients.get_mut(owner);
+                if let Some(association) = client.and_then(Client::association) {
+                    association.deliver(from, payload);
+                }
+            }
+            Some(Arrival::IcmpError(number, problem)) => {
+                if let Some(client) = self.clients.get_mut(number) {
                     client.handle_icmp_error(problem, &self.net);
                     self.make_due(number);
                 }
             }
-            None => {}
+            Some(Arrival::Stray { .. }) | None => {}
         }
     }
 
     fn accept(&mut self) {
-        let room = MAX_CLIENTS.saturating_sub(self.clients.len());
+        let room = MAX_CONNECTIONS.saturating_sub(self.clients.len());
         for (mut stream, from, service) in self.listeners.accept(self.net.now, room) {
             let entry = self.clients.vacant_entry();
             let number = entry.key();
@@ -387,15 +334,9 @@ impl Proxy {
             }
             debug!(%from, "a client connected");
             entry.insert(Client::new(id, stream, service, self.net.now));
-            self.count();
+            self.burst.note(self.net.now, self.clients.len());
             self.make_due(number);
         }
-    }
-
-    /// Updates the count of clients.
-    fn count(&mut self) {
-        self.net.clients = self.clients.len();
-        self.burst.note(self.net.now, self.net.clients);
     }
 
     fn relay_datagrams(&mut self, number: usize) {
@@ -419,12 +360,14 @@ impl Proxy {
         number: usize,
         operation: impl FnOnce(&mut Client, &mut ClientContext<'_>) -> ServeResult,
     ) {
+        let clients = self.clients.len();
         let Some(client) = self.clients.get_mut(number) else {
             return;
         };
         client.is_due = false;
         let mut context = ClientContext {
             net: &mut self.net,
+            clients,
             credentials: self.credentials.as_ref(),
             registry: self.poll.registry(),
             token: Token(2 * number + 1),
@@ -440,65 +383,15 @@ impl Proxy {
         }
         if result == ServeResult::Close {
             self.clients.remove(number).close(&mut self.net);
-            self.count();
+            self.burst.note(self.net.now, self.clients.len());
         }
     }
 
-    /// Runs the resolver: sends its queries and delivers results to the waiting clients.
-    fn run_resolver(&mut self) {
-        let now = self.net.now;
-        if self
-            .net
-            .resolver
-            .next_deadline()
-            .is_some_and(|at| at <= now)
-        {
-            self.net.resolver.handle_deadline(now);
-            let resolver = &self.net.resolver;
-            let over = |port: &u16| !resolver.is_over_tcp(*port);
-            for port in self
-                .tcp_queries
-                .keys()
-                .copied()
-                .filter(over)
-                .collect::<Vec<_>>()
-            {
-                self.remove_query(port);
-            }
-        }
-        while let Some(output) = self.net.resolver.poll_output() {
-            match output {
-                Output::SendUdp {
-                    server,
-                    local_port,
-                    message,
-                } => {
-                    let server = SocketAddr::new(server, dns::PORT);
-                    self.net.send_datagram(local_port, server, &message);
-                }
-                Output::SendTcp {
-                    server,
-                    local_port,
-                    message,
-                } => {
-                    let server = SocketAddr::new(server, dns::PORT);
-                    match TcpQuery::begin(server, local_port, &message, &mut self.net) {
-                        Some(query) => {
-                            self.tcp_queries.insert(local_port, query);
-                            self.advance_query(local_port);
-                        }
-                        None => self.net.resolver.handle_tcp_response(now, local_port, None),
-                    }
-                }
-                Output::Resolved { waiter, result } => self.deliver_result(waiter, result),
-            }
-        }
-    }
-
+    /// Delivers the result of a look-up to the waiting client.
     fn deliver_result(
         &mut self,
         waiter: Waiter,
-        result: Result<Vec<std::net::IpAddr>, crate::failure::ConnectFailure>,
+        result: Result<Vec<std::net::IpAddr>, ConnectFailure>,
     ) {
         let (Waiter::Client(id) | Waiter::Datagram(id, _)) = waiter;
         // The slot may belong to another client by now.
@@ -516,27 +409,6 @@ impl Proxy {
                     association.handle_resolved(number, result, &mut self.net);
                 }
             }
-        }
-    }
-
-    /// Advances a DNS query over TCP.
-    fn advance_query(&mut self, port: u16) {
-        let Some(query) = self.tcp_queries.get_mut(&port) else {
-            return;
-        };
-        let Some(answer) = query.advance(&mut self.net) else {
-            return;
-        };
-        self.remove_query(port);
-        let now = self.net.now;
-        self.net
-            .resolver
-            .handle_tcp_response(now, port, answer.as_deref());
-    }
-
-    fn remove_query(&mut self, port: u16) {
-        if let Some(query) = self.tcp_queries.remove(&port) {
-            query.close(&mut self.net);
         }
     }
 }

@@ -2,13 +2,13 @@
 
 use crate::client_socket::{ClientSocket, MAX_DISCARDED, discard};
 use crate::limits::{HALF_CLOSED_TIMEOUT, IDLE_TIMEOUT};
-use crate::net::{Net, Owner};
-use crate::stream::{DEAD_PEER, Stream};
+use crate::net::Net;
 use core::time::Duration;
-use smoltcp::socket::tcp::{RecvError, State};
 use std::io::{self, ErrorKind};
 use std::net::Shutdown;
 use taupe_protocol::time::Instant;
+use taupe_stack::stream::Stream;
+use taupe_stack::tcp::{RecvError, State};
 
 /// A connection that relays bytes in both directions.
 pub(crate) struct Relay {
@@ -22,8 +22,6 @@ pub(crate) struct Relay {
     up_ended: bool,
     down_ended: bool,
     last_activity: Instant,
-    /// Time since which data waits for an acknowledgement.
-    unacknowledged_since: Option<Instant>,
 }
 
 impl Relay {
@@ -42,17 +40,13 @@ impl Relay {
             up_ended: false,
             down_ended: false,
             last_activity: now,
-            unacknowledged_since: None,
         }
     }
 
     /// Returns the time at which the connection is closed if nothing happens.
     pub(crate) fn deadline(&self) -> Instant {
         let idle = self.last_activity + idle_timeout(self.up_ended || self.down_ended);
-        let dead = self
-            .unacknowledged_since
-            .map(|since| since.max(self.stream.last_segment) + DEAD_PEER);
-        dead.map_or(idle, |at| at.min(idle))
+        self.stream.dead_at().map_or(idle, |at| at.min(idle))
     }
 
     /// Relays all bytes that can be moved now. Returns true if both sides have sent their end.
@@ -64,7 +58,7 @@ impl Relay {
         &mut self,
         socket: &mut ClientSocket,
         net: &mut Net,
-        owner: Owner,
+        owner: usize,
         is_late: bool,
     ) -> io::Result<bool> {
         // A segment may have arrived since the deadline was set.
@@ -80,10 +74,6 @@ impl Relay {
             }
             self.last_activity = net.now;
         }
-        self.unacknowledged_since = match self.stream.has_unacknowledged() {
-            true => Some(self.unacknowledged_since.unwrap_or(net.now)),
-            false => None,
-        };
         Ok(self.up_ended && self.down_ended)
     }
 

@@ -4,8 +4,8 @@
 //! `Ok(None)` if the message is incomplete. No message is longer than [`MAX_MESSAGE_LEN`].
 
 use crate::address::{Host, Target};
-use crate::failure::ConnectFailure;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
+use taupe_stack::failure::ConnectFailure;
 
 /// The longest message before data flows, in bytes: a name and a password of 255 bytes each, with
 /// their lengths and a version.

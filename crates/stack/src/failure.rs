@@ -4,7 +4,7 @@ use crate::packet::IcmpError;
 
 /// Reason why a connection failed.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(crate) enum ConnectFailure {
+pub enum ConnectFailure {
     /// No peer's AllowedIPs contain the destination, or the tunnel has no address of its family; or
     /// a router reported the network as unreachable.
     Network,
@@ -32,19 +32,20 @@ pub(crate) enum ConnectFailure {
 
 impl ConnectFailure {
     /// Returns the reason as a clause for messages.
-    pub(crate) fn reason(self) -> &'static str {
+    #[must_use]
+    pub fn reason(self) -> &'static str {
         match self {
             Self::Network => "the tunnel does not route this address (AllowedIPs, Address)",
             Self::Tunnel => "the tunnel's peer does not answer",
             Self::NoSuchName => "the name does not exist",
             Self::NoAddress => "the name has no address that the tunnel routes",
             Self::NameServers => "no name server of the tunnel answers",
-            Self::NoNameServers => "the tunnel's file names no DNS server",
+            Self::NoNameServers => "the tunnel's configuration names no DNS server",
             Self::Host => "the host cannot be reached",
             Self::Refused => "the host refuses the connection",
             Self::HopLimit => "the path has too many hops",
             Self::Silence => "the host does not answer",
-            Self::Busy => "the proxy has too many connections",
+            Self::Busy => "there are too many connections",
         }
     }
 }

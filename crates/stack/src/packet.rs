@@ -10,13 +10,15 @@ use smoltcp::wire::{
 use std::net::{IpAddr, SocketAddr};
 
 /// Length of a UDP header, in bytes.
-const UDP_HEADER: usize = 8;
+pub(crate) const UDP_HEADER: usize = 8;
 
 /// Addresses and ports of a packet, from this side's view.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
-pub(crate) struct FourTuple {
-    pub(crate) local: SocketAddr,
-    pub(crate) remote: SocketAddr,
+pub struct FourTuple {
+    /// This side.
+    pub local: SocketAddr,
+    /// The other side.
+    pub remote: SocketAddr,
 }
 
 /// A parsed packet from the tunnel.
@@ -30,16 +32,20 @@ pub(crate) enum Incoming<'a> {
 
 /// ICMP error from a router or host.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(crate) enum IcmpError {
+pub enum IcmpError {
+    /// A router has no route to the network.
     Network,
+    /// The host cannot be reached.
     Host,
+    /// The host has no such port or protocol.
     Refused,
+    /// The hop limit was exceeded.
     HopLimit,
     /// The path MTU in bytes.
     TooLong(usize),
 }
 
-/// Parses a packet. Returns `None` for packets that the proxy does not handle, such as fragments
+/// Parses a packet. Returns `None` for packets that the stack does not handle, such as fragments
 /// and IPv6 packets with extension headers.
 pub(crate) fn parse(packet: &[u8]) -> Option<Incoming<'_>> {
     let (source, destination, protocol, payload) = header(packet)?;
@@ -110,7 +116,7 @@ pub(crate) fn parse(packet: &[u8]) -> Option<Incoming<'_>> {
     }
 }
 
-/// Queues a UDP datagram. Returns false if it exceeds the MTU: the proxy sends no fragments.
+/// Queues a UDP datagram. Returns false if it exceeds the MTU: the stack sends no fragments.
 pub(crate) fn push_udp(
     outgoing: &mut Outgoing,
     mtu: usize,
@@ -175,6 +181,14 @@ fn header(packet: &[u8]) -> Option<(IpAddr, IpAddr, IpProtocol, &[u8])> {
         }
         _ => None,
     }
+}
+
+/// Returns true if a TCP packet opens a connection: SYN without ACK, RST or FIN.
+pub(crate) fn is_syn(packet: &[u8]) -> bool {
+    const FLAGS: u8 = 0x17;
+    const SYN: u8 = 0x02;
+    let flags = header(packet).and_then(|(_, _, _, tcp)| tcp.get(13).copied());
+    flags.is_some_and(|flags| flags & FLAGS == SYN)
 }
 
 /// Returns the source and destination port of a TCP or UDP header.

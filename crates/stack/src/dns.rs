@@ -67,7 +67,7 @@ pub(crate) enum Output<W> {
     },
 }
 
-/// Look-ups and cache of a proxy. `W` identifies a waiter.
+/// Look-ups and cache. `W` identifies a waiter.
 pub(crate) struct Resolver<W> {
     servers: Vec<IpAddr>,
     record_types: Vec<TYPE>,
@@ -164,6 +164,12 @@ impl<W> Resolver<W> {
         self.outputs.push_back(Output::Resolved { waiter, result });
     }
 
+    /// Returns true if a datagram may be the response to a query over UDP.
+    pub(crate) fn expects(&self, local_port: u16, from: SocketAddr) -> bool {
+        let query = self.queries.get(&local_port);
+        query.is_some_and(|query| !query.over_tcp && from == SocketAddr::new(query.server, PORT))
+    }
+
     /// Returns true if the query with this port waits for a response over TCP.
     pub(crate) fn is_over_tcp(&self, local_port: u16) -> bool {
         self.queries
@@ -202,7 +208,7 @@ impl<W> Resolver<W> {
         }
     }
 
-    /// Handles a datagram to a port of [`LOCAL_PORTS`].
+    /// Handles a datagram to the port of a query.
     pub(crate) fn handle_udp_response(
         &mut self,
         now: Instant,
@@ -213,7 +219,7 @@ impl<W> Resolver<W> {
         let Some(query) = self.queries.get(&local_port) else {
             return;
         };
-        if query.over_tcp || from != SocketAddr::new(query.server, PORT) {
+        if !self.expects(local_port, from) {
             return;
         }
         // A response that does not match may be forged: keep waiting for the real one.

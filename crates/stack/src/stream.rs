@@ -2,10 +2,11 @@
 //!
 //! smoltcp's interface offers each packet to all its sockets in turn, so one stack with a thousand
 //! sockets would take a thousand times as long per packet. Here each stack has one socket, the
-//! proxy finds it by addresses and ports, and only connections with pending work are polled.
+//! program finds it by addresses and ports, and only connections with pending work are polled.
 
 use crate::loss_recovery::LossRecovery;
 use crate::outgoing::Outgoing;
+use crate::packet::FourTuple;
 use core::time::Duration;
 use smoltcp::iface::{Config, Interface, PollResult, SocketHandle, SocketSet};
 use smoltcp::phy::{Device, DeviceCapabilities, Medium, RxToken, TxToken};
@@ -30,16 +31,18 @@ pub(crate) struct Windows {
 }
 
 /// A TCP connection.
-pub(crate) struct Stream {
+pub struct Stream {
     interface: Interface,
     sockets: SocketSet<'static>,
     handle: SocketHandle,
     mtu: usize,
-    pub(crate) local: SocketAddr,
-    pub(crate) remote: SocketAddr,
+    local: SocketAddr,
+    remote: SocketAddr,
     pub(crate) windows: Windows,
     /// Time of the last segment from the other side.
-    pub(crate) last_segment: Instant,
+    last_segment: Instant,
+    /// Time since which data or an end waits for an acknowledgement.
+    unacknowledged_since: Option<Instant>,
     loss_recovery: LossRecovery,
     /// True if the last [`Stream::send`] had no room for everything.
     is_stalled: bool,
@@ -56,16 +59,52 @@ impl Stream {
         windows: Windows,
         seed: u64,
     ) -> Option<Self> {
-        let buffer = |length| SocketBuffer::new(vec![0; length]);
-        let mut socket = Socket::new(buffer(windows.receive), buffer(windows.send));
-        socket.set_congestion_control(CongestionControl::Cubic);
-        // The client's system has already coalesced small writes unless it uses TCP_NODELAY.
-        socket.set_nagle_enabled(false);
+        let mut socket = socket(windows);
         let mut interface = interface(now, local.ip(), mtu, seed);
         socket.connect(interface.context(), remote, local).ok()?;
+        Some(Self::new(
+            now,
+            interface,
+            socket,
+            (local, remote),
+            windows,
+            mtu,
+        ))
+    }
+
+    /// Creates a connection that waits for the SYN from `remote`. `seed` must be random. Returns
+    /// `None` if the local port is 0.
+    pub(crate) fn accept(
+        now: Instant,
+        FourTuple { local, remote }: FourTuple,
+        mtu: usize,
+        windows: Windows,
+        seed: u64,
+    ) -> Option<Self> {
+        let mut socket = socket(windows);
+        let interface = interface(now, local.ip(), mtu, seed);
+        socket.listen(local).ok()?;
+        Some(Self::new(
+            now,
+            interface,
+            socket,
+            (local, remote),
+            windows,
+            mtu,
+        ))
+    }
+
+    fn new(
+        now: Instant,
+        interface: Interface,
+        socket: Socket<'static>,
+        (local, remote): (SocketAddr, SocketAddr),
+        windows: Windows,
+        mtu: usize,
+    ) -> Self {
         let mut sockets = SocketSet::new(Vec::with_capacity(1));
         let handle = sockets.add(socket);
-        Some(Self {
+        Self {
             interface,
             sockets,
             handle,
@@ -74,26 +113,53 @@ impl Stream {
             remote,
             windows,
             last_segment: now,
+            unacknowledged_since: None,
             loss_recovery: LossRecovery::default(),
             is_stalled: false,
-        })
+        }
     }
 
-    pub(crate) fn socket(&mut self) -> &mut Socket<'static> {
+    /// Returns this side's address and port.
+    #[must_use]
+    pub fn local(&self) -> SocketAddr {
+        self.local
+    }
+
+    /// Returns the other side's address and port.
+    #[must_use]
+    pub fn remote(&self) -> SocketAddr {
+        self.remote
+    }
+
+    /// Returns the TCP socket, which holds the buffers.
+    pub fn socket(&mut self) -> &mut Socket<'static> {
         self.sockets.get_mut(self.handle)
     }
 
-    pub(crate) fn state(&self) -> State {
+    /// Returns the state of the TCP socket.
+    #[must_use]
+    pub fn state(&self) -> State {
         self.sockets.get::<Socket<'_>>(self.handle).state()
     }
 
-    pub(crate) fn is_connecting(&self) -> bool {
-        matches!(self.state(), State::SynSent | State::SynReceived)
+    /// Returns true until the connection is established or closed.
+    #[must_use]
+    pub fn is_connecting(&self) -> bool {
+        let state = self.state();
+        matches!(state, State::Listen | State::SynSent | State::SynReceived)
     }
 
     /// Returns true if sent data is not acknowledged yet.
-    pub(crate) fn has_unacknowledged(&self) -> bool {
+    fn has_unacknowledged(&self) -> bool {
         self.sockets.get::<Socket<'_>>(self.handle).send_queue() > 0
+    }
+
+    /// Returns the time at which the connection is dead unless a segment arrives: [`DEAD_PEER`]
+    /// after the last one, while data or an end waits for an acknowledgement.
+    #[must_use]
+    pub fn dead_at(&self) -> Option<Instant> {
+        let since = self.unacknowledged_since?;
+        Some(since.max(self.last_segment) + DEAD_PEER)
     }
 
     /// Handles a packet of this connection.
@@ -134,13 +200,20 @@ impl Stream {
                 break;
             }
         }
+        let has_end = matches!(
+            self.state(),
+            State::FinWait1 | State::Closing | State::LastAck
+        );
+        let unacknowledged = has_end || self.has_unacknowledged();
+        self.unacknowledged_since =
+            unacknowledged.then(|| self.unacknowledged_since.unwrap_or(now));
         !self.is_stalled
     }
 
-    /// Returns the time at which [`Stream::send`] must run. Returns `None` while there is no room:
+    /// Returns the time at which [`Net::pump`](crate::net::Net::pump) must run. Returns `None` while there is no room:
     /// the deadline would have passed already, and the loop would spin until the system accepts
     /// datagrams again.
-    pub(crate) fn deadline(&mut self, now: Instant) -> Option<Instant> {
+    pub fn deadline(&mut self, now: Instant) -> Option<Instant> {
         if self.is_stalled {
             return None;
         }
@@ -151,7 +224,7 @@ impl Stream {
     }
 
     /// Handles a router's message that the path MTU is `mtu` bytes.
-    pub(crate) fn lower_mtu(&mut self, now: Instant, mtu: usize) {
+    pub fn lower_mtu(&mut self, now: Instant, mtu: usize) {
         let [v4, v6] = MIN_PATH_MTU;
         let minimum = if self.local.is_ipv4() { v4 } else { v6 };
         let mtu = mtu.max(minimum);
@@ -161,6 +234,34 @@ impl Stream {
             self.interface = interface(now, self.local.ip(), mtu, 0);
         }
     }
+}
+
+/// Creates a socket with buffers of these sizes.
+fn socket(windows: Windows) -> Socket<'static> {
+    let buffer = |length| SocketBuffer::new(vec![0; length]);
+    let mut socket = Socket::new(buffer(windows.receive), buffer(windows.send));
+    socket.set_congestion_control(CongestionControl::Cubic);
+    // The writer has coalesced small writes, or wants them sent at once.
+    socket.set_nagle_enabled(false);
+    socket
+}
+
+/// Answers a segment of no connection with a reset (RFC 9293 §3.10.7.1). `local` is its
+/// destination.
+pub(crate) fn refuse(
+    now: Instant,
+    local: IpAddr,
+    mtu: usize,
+    packet: &[u8],
+    outgoing: &mut Outgoing,
+) {
+    let mut device = StackDevice {
+        incoming: Some(packet),
+        outgoing,
+        mtu,
+    };
+    let mut nobody = SocketSet::new(Vec::new());
+    interface(now, local, mtu, 0).poll_ingress_single(stack(now), &mut device, &mut nobody);
 }
 
 /// Creates a stack with one address and default routes.
@@ -278,7 +379,7 @@ impl BufferBudget {
 
 /// A connection with unacknowledged data is closed after this time without any segment (RFC 9293
 /// §3.8.3 R2: at least 100 s).
-pub(crate) const DEAD_PEER: Duration = Duration::from_secs(120);
+pub const DEAD_PEER: Duration = Duration::from_secs(120);
 
 #[cfg(test)]
 mod tests;

@@ -1,7 +1,7 @@
 //! Tests with a peer in this process, over the loopback interface.
 
 use super::*;
-use mio::Poll;
+use mio::{Events, Poll};
 use std::path::PathBuf;
 use std::time::Duration;
 use taupe_protocol::key::{PrivateKey, PublicKey};
@@ -9,13 +9,14 @@ use taupe_protocol::message::{Kind, classify, sent_index};
 use taupe_protocol::update::{PeerUpdate, PrivateKeyUpdate};
 use taupe_protocol::{Device, Output, Random};
 use taupe_runtime::random::SystemRandom;
+use taupe_runtime::resolver::SystemResolver;
 
 /// Folder that is removed with its content.
 struct Folder(PathBuf);
 
 impl Folder {
     fn new() -> Self {
-        let name = format!("taupe-proxy-{:08x}", SystemRandom.number());
+        let name = format!("taupe-stack-{:08x}", SystemRandom.number());
         Self(std::env::temp_dir().join(name))
     }
 }
@@ -50,20 +51,20 @@ fn only_the_newest_of_queued_initiations_is_answered() {
     let folder = Folder::new();
     let (near, far) = (private_key(), private_key());
     let (near_key, far_key) = (public_key(&near), public_key(&far));
-    let poll = Poll::new().unwrap();
-    let [waker, v4, v6] = [0, 1, 2].map(Token);
-    let waker = Arc::new(Waker::new(poll.registry(), waker).unwrap());
+    let mut poll = Poll::new().unwrap();
+    let resolver = Arc::new(SystemResolver::default());
+    let services = Services::new(Some(&folder.0), resolver, Arc::new(|| {}));
     let mut tunnel = Tunnel::new(
         update(near, far_key, None),
         0,
-        Some(&folder.0),
+        services,
         None,
         poll.registry(),
-        [v4, v6],
-        waker,
+        [Token(0), Token(1)],
     )
     .unwrap();
-    let socket = tunnel.socket_of(true).unwrap();
+    let socket = tunnel.sockets.iter().position(|bound| bound.is_ipv4);
+    let socket = socket.unwrap();
     let port = tunnel.sockets[socket].socket.local_addr().unwrap().port();
     let at = SocketAddr::from((Ipv4Addr::LOCALHOST, port));
 
@@ -88,14 +89,25 @@ fn only_the_newest_of_queued_initiations_is_answered() {
     }
 
     let mut buffer = vec![0; MAX_DATAGRAM];
+    let mut events = Events::with_capacity(4);
+    while !tunnel.is_readable() {
+        poll.poll(&mut events, Some(Duration::from_secs(10)))
+            .unwrap();
+        assert!(!events.is_empty(), "no datagram arrives");
+        for event in &events {
+            tunnel.note(event);
+        }
+    }
     let mut datagrams = 0;
     while !matches!(tunnel.receive(socket, &mut buffer), Received::Nothing) {
         datagrams += 1;
-        tunnel.handle_handshakes(false);
+        if tunnel.is_readable() {
+            tunnel.handle_handshakes();
+        }
     }
     assert_eq!(datagrams, 3);
     assert!(tunnel.has_handshakes());
-    tunnel.handle_handshakes(true);
+    tunnel.handle_handshakes();
     assert!(!tunnel.has_handshakes());
 
     sender

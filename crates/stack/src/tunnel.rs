@@ -3,31 +3,30 @@
 use crate::failure::ConnectFailure;
 use crate::handshakes::Handshakes;
 use crate::outgoing::{Outgoing, Slot};
-use crate::{NoticeHandler, StartError};
+use crate::{NoticeHandler, OpenError};
 use core::ops::Range;
+use mio::event::Event as Readiness;
 use mio::net::UdpSocket;
-use mio::{Interest, Registry, Token, Waker};
+use mio::{Interest, Registry, Token};
 use socket2::{Domain, Protocol, Socket, Type};
 use std::collections::VecDeque;
 use std::io::{self, ErrorKind};
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
-use std::path::Path;
 use std::sync::Arc;
 use taupe_protocol::crypto::default_provider;
 use taupe_protocol::time::Instant;
-use taupe_protocol::update::DeviceUpdate;
+use taupe_protocol::update::{DeviceStatus, DeviceUpdate};
 use taupe_protocol::{
     DataPath, DropReason, Endpoint, LaneId, Lanes, Notice, Outbound, Peer, ReceivedBatch, Staged,
-    Wake, inner,
+    inner,
 };
 use taupe_runtime::clock::now;
 use taupe_runtime::driver::{Driver, handshake_kind};
-use taupe_runtime::resolver::SystemResolver;
 use taupe_runtime::services::{Event, Services};
 use tracing::debug;
 
 /// The longest datagram, in bytes.
-pub(crate) const MAX_DATAGRAM: usize = 65_536;
+pub const MAX_DATAGRAM: usize = 65_536;
 
 /// Requested size of the sockets' kernel buffers, in bytes, for bursts. The system may grant less
 /// to an unprivileged process.
@@ -48,11 +47,14 @@ pub(crate) struct Tunnel {
 
 struct BoundSocket {
     socket: UdpSocket,
+    token: Token,
     is_ipv4: bool,
+    /// True if the socket may have datagrams.
+    is_readable: bool,
 }
 
 /// Result of reading a socket.
-pub(crate) enum Received {
+pub enum Received {
     /// A decrypted packet, at this range of the buffer.
     Packet(Range<usize>),
     /// A datagram without an inner packet, or an error.
@@ -66,12 +68,11 @@ impl Tunnel {
     pub(crate) fn new(
         update: DeviceUpdate,
         listen_port: u16,
-        state_dir: Option<&Path>,
+        services: Services,
         notices: Option<NoticeHandler>,
         registry: &Registry,
         tokens: [Token; 2],
-        waker: Arc<Waker>,
-    ) -> Result<Self, StartError> {
+    ) -> Result<Self, OpenError> {
         let mut sockets = Vec::new();
         let mut refused = None;
         for (token, any) in tokens.into_iter().zip([
@@ -82,26 +83,23 @@ impl Tunnel {
                 Ok(mut socket) => {
                     let interest = Interest::READABLE | Interest::WRITABLE;
                     let registered = registry.register(&mut socket, token, interest);
-                    registered.map_err(StartError::Events)?;
+                    registered.map_err(OpenError::Events)?;
                     sockets.push(BoundSocket {
                         socket,
+                        token,
                         is_ipv4: any.is_ipv4(),
+                        is_readable: false,
                     });
                 }
                 Err(error) if error.kind() == ErrorKind::AddrInUse => {
-                    return Err(StartError::PortTaken(listen_port));
+                    return Err(OpenError::PortTaken(listen_port));
                 }
                 Err(error) => refused = Some(error),
             }
         }
         if let (true, Some(error)) = (sockets.is_empty(), refused) {
-            return Err(StartError::Socket(error));
+            return Err(OpenError::Socket(error));
         }
-        let resolver = Arc::new(SystemResolver::default());
-        let wake_of_lookups: Wake = Arc::new(move || {
-            let _ = waker.wake();
-        });
-        let services = Services::new(state_dir, resolver, wake_of_lookups);
         // The packet path runs in this thread, which polls it itself: no wake-up is needed.
         let mut driver = Driver::new(default_provider(), services, Arc::new(|| {}), Lanes::One);
         let update = driver.prepare(update)?;
@@ -121,9 +119,34 @@ impl Tunnel {
         Ok(tunnel)
     }
 
-    /// Returns true if a peer's allowed IPs contain `address`.
-    pub(crate) fn has_route(&self, address: IpAddr) -> bool {
-        self.path.routes().lookup(address).is_some()
+    /// Returns the half of the device that carries transport data.
+    pub(crate) fn path(&self) -> &Arc<DataPath> {
+        &self.path
+    }
+
+    /// Returns configuration and state of the peers.
+    pub(crate) fn status(&self) -> DeviceStatus {
+        self.driver.device().status()
+    }
+
+    /// Returns the UDP port, or `None` if the system does not report it.
+    pub(crate) fn port(&self) -> Option<u16> {
+        let address = self.sockets.first()?.socket.local_addr();
+        Some(address.ok()?.port())
+    }
+
+    /// Records the readiness that an event reports. Returns `None` if the event is about another
+    /// source, else true if a socket may accept datagrams again.
+    pub(crate) fn note(&mut self, event: &Readiness) -> Option<bool> {
+        let mut sockets = self.sockets.iter_mut();
+        let bound = sockets.find(|bound| bound.token == event.token())?;
+        bound.is_readable |= event.is_readable();
+        Some(event.is_writable())
+    }
+
+    /// Returns true if a socket may have datagrams.
+    pub(crate) fn is_readable(&self) -> bool {
+        self.sockets.iter().any(|bound| bound.is_readable)
     }
 
     /// Returns the reason why `address` does not answer: the host, or the tunnel's peer.
@@ -161,12 +184,15 @@ impl Tunnel {
     /// Receives a datagram from one of the sockets. Handshake messages are queued for
     /// [`Tunnel::handle_handshakes`].
     pub(crate) fn receive(&mut self, socket: usize, buffer: &mut [u8]) -> Received {
-        let Some(bound) = self.sockets.get(socket) else {
+        let Some(bound) = self.sockets.get_mut(socket).filter(|one| one.is_readable) else {
             return Received::Nothing;
         };
         let (length, from) = match bound.socket.recv_from(buffer) {
             Ok(received) => received,
-            Err(error) if error.kind() == ErrorKind::WouldBlock => return Received::Nothing,
+            Err(error) if error.kind() == ErrorKind::WouldBlock => {
+                bound.is_readable = false;
+                return Received::Nothing;
+            }
             // An earlier datagram was refused (ICMP), or a signal came.
             Err(error) => {
                 debug!(%error, "receiving");
@@ -194,9 +220,10 @@ impl Tunnel {
         !self.handshakes.is_empty()
     }
 
-    /// Handles queued handshake messages if the sockets `are_empty` or many datagrams have been
-    /// read since.
-    pub(crate) fn handle_handshakes(&mut self, are_empty: bool) {
+    /// Handles queued handshake messages if the sockets are empty or many datagrams have been read
+    /// since.
+    pub(crate) fn handle_handshakes(&mut self) {
+        let are_empty = !self.is_readable();
         let handshakes = &mut self.handshakes;
         self.driver
             .handle_handshakes(|count, taken| handshakes.take(are_empty, count, taken));
@@ -205,13 +232,6 @@ impl Tunnel {
 
     pub(crate) fn sockets(&self) -> usize {
         self.sockets.len()
-    }
-
-    /// Returns the index of the socket of a family.
-    pub(crate) fn socket_of(&self, is_ipv4: bool) -> Option<usize> {
-        self.sockets
-            .iter()
-            .position(|bound| bound.is_ipv4 == is_ipv4)
     }
 
     /// Seals and sends queued packets until the system accepts no more.

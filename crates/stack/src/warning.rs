@@ -8,13 +8,13 @@ const INTERVAL: Duration = Duration::from_secs(60);
 
 /// A warning about a state that may last.
 #[derive(Default)]
-pub(crate) struct Warning {
+pub struct Warning {
     last: Option<Instant>,
 }
 
 impl Warning {
     /// Returns true if the warning should be logged now, and then records that it was.
-    pub(crate) fn is_due(&mut self, now: Instant) -> bool {
+    pub fn is_due(&mut self, now: Instant) -> bool {
         let is_due = self.last.is_none_or(|at| now.since(at) >= INTERVAL);
         if is_due {
             self.last = Some(now);

@@ -1,4 +1,4 @@
-//! Destinations that clients ask for.
+//! Destinations: hosts and ports, names, and addresses that can be behind a tunnel.
 
 use core::fmt;
 use std::net::{IpAddr, SocketAddr};
@@ -101,7 +101,8 @@ impl Target {
 }
 
 /// Parses a decimal port. Rejects 0.
-pub(crate) fn number(text: &str) -> Option<u16> {
+#[must_use]
+pub fn number(text: &str) -> Option<u16> {
     let digits = (1..=5).contains(&text.len()) && text.bytes().all(|byte| byte.is_ascii_digit());
     digits
         .then(|| text.parse().ok())
@@ -111,7 +112,8 @@ pub(crate) fn number(text: &str) -> Option<u16> {
 
 /// Returns false for addresses that cannot be behind a tunnel: those of this machine, its link, and
 /// multicast or broadcast groups.
-pub(crate) fn is_routable(address: IpAddr) -> bool {
+#[must_use]
+pub fn is_routable(address: IpAddr) -> bool {
     match address {
         IpAddr::V4(a) => {
             !(a.octets()[0] == 0

@@ -1,0 +1,585 @@
+//! One tunnel with its connections, ports and look-ups.
+//!
+//! The user waits with mio, then does one turn:
+//!
+//! 1. [`Net::note`] for each event, then [`Net::begin_turn`].
+//! 2. [`Net::receive`] for each socket, [`Net::reassemble`] and [`Net::sort`] for each packet, and
+//!    [`Net::deliver`] for the segments of its connections. Then [`Net::handle_handshakes`].
+//! 3. Its own work. [`Net::poll_resolved`] until it returns `None`.
+//! 4. [`Net::end_turn`].
+//!
+//! It then waits until [`Net::next_deadline`], or not at all while [`Net::is_busy`].
+
+use crate::OpenError;
+use crate::address::Name;
+use crate::dns::{self, Output, Resolver};
+use crate::failure::ConnectFailure;
+use crate::limits::REASSEMBLY_BYTES;
+use crate::outgoing::Outgoing;
+use crate::packet::{FourTuple, IcmpError, Incoming, is_syn, parse, push_udp};
+use crate::settings::{Settings, Sources};
+use crate::stream::{self, BufferBudget, Stream};
+use crate::tcp_query::TcpQuery;
+use crate::tunnel::{Received, Tunnel};
+use crate::warning::Warning;
+use mio::event::Event;
+use mio::{Registry, Token};
+use std::borrow::Cow;
+use std::collections::{HashMap, HashSet};
+use std::hash::Hash;
+use std::net::{IpAddr, SocketAddr};
+use std::ops::RangeInclusive;
+use std::sync::Arc;
+use taupe_nat::reassembly::Reassembly;
+use taupe_protocol::Random as _;
+use taupe_protocol::time::Instant;
+use taupe_protocol::update::DeviceStatus;
+use taupe_runtime::clock::now;
+use taupe_runtime::random::SystemRandom;
+use tracing::warn;
+
+/// Local ports of connections and of users that leave the choice to this crate. Those of DNS
+/// queries are below.
+const LOCAL_PORTS: RangeInclusive<u16> = 32768..=65535;
+
+/// Attempts to find a free port.
+const PORT_TRIES: usize = 64;
+
+/// Owner of a connection through the tunnel.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+enum Owner<C> {
+    User(C),
+    /// The DNS query with this local port.
+    DnsQuery(u16),
+}
+
+/// Recipient of a packet from the tunnel.
+#[derive(Debug, PartialEq, Eq)]
+pub enum Arrival<'a, C> {
+    /// A segment of a user's connection, for [`Net::deliver`].
+    Segment(C),
+    /// A TCP segment to this side that belongs to no connection.
+    Stray {
+        /// Its addresses and ports.
+        four_tuple: FourTuple,
+        /// True if it opens a connection, for [`Net::accept`].
+        is_syn: bool,
+    },
+    /// A datagram to a reserved port.
+    Datagram {
+        /// The user that has reserved the port.
+        owner: C,
+        /// The sender.
+        from: SocketAddr,
+        /// The content.
+        payload: &'a [u8],
+    },
+    /// An ICMP error about a user's connection.
+    IcmpError(C, IcmpError),
+}
+
+/// A tunnel with its connections, ports and look-ups. `C` identifies the users' connections and
+/// ports, `W` what waits for a look-up.
+pub struct Net<C, W> {
+    /// Time of the current turn.
+    pub now: Instant,
+    tunnel: Tunnel,
+    outgoing: Outgoing,
+    reassembly: Reassembly,
+    resolver: Resolver<W>,
+    servers: Vec<IpAddr>,
+    flows: HashMap<FourTuple, Owner<C>>,
+    /// Users with a UDP port, by local port.
+    ports: HashMap<u16, C>,
+    /// Owners of connections that had more to send than there was room for.
+    stalled: HashSet<Owner<C>>,
+    /// True if a socket of the tunnel accepts datagrams again.
+    is_writable: bool,
+    /// DNS queries over TCP, by local port.
+    tcp_queries: HashMap<u16, TcpQuery>,
+    sources: Sources,
+    mtu: usize,
+    buffers: BufferBudget,
+    handshake_warning: Warning,
+}
+
+impl<C: Copy + Eq + Hash, W> Net<C, W> {
+    /// Binds the sockets of the tunnel, for the events of `registry`. If peers have a keepalive
+    /// interval, the tunnel sends keepalives; nothing else is sent yet.
+    ///
+    /// # Errors
+    ///
+    /// [`OpenError`]
+    pub fn open(
+        settings: Settings,
+        registry: &Registry,
+        tokens: [Token; 2],
+    ) -> Result<Self, OpenError> {
+        let Settings {
+            device,
+            listen_port,
+            addresses,
+            mtu,
+            dns,
+            services,
+            notices,
+        } = settings;
+        Settings::check(addresses, mtu)?;
+        let tunnel = Tunnel::new(device, listen_port, services, notices, registry, tokens)?;
+        let (v4, v6) = (addresses.v4.is_some(), addresses.v6.is_some());
+        let sources = Sources {
+            addresses,
+            path: Arc::clone(tunnel.path()),
+        };
+        let is_routed = |server: &IpAddr| {
+            addresses.matching(*server).is_some() && sources.path.routes().lookup(*server).is_some()
+        };
+        let servers: Vec<_> = dns.into_iter().filter(is_routed).collect();
+        Ok(Self {
+            now: now().boot,
+            resolver: Resolver::new(servers.clone(), v4, v6, || SystemRandom.number()),
+            servers,
+            tunnel,
+            outgoing: Outgoing::new(mtu),
+            reassembly: Reassembly::new(REASSEMBLY_BYTES),
+            flows: HashMap::new(),
+            ports: HashMap::new(),
+            stalled: HashSet::new(),
+            is_writable: false,
+            tcp_queries: HashMap::new(),
+            sources,
+            mtu,
+            buffers: BufferBudget::new(),
+            handshake_warning: Warning::default(),
+        })
+    }
+
+    /// Returns the name servers in use: those of the settings to which the tunnel routes.
+    #[must_use]
+    pub fn name_servers(&self) -> &[IpAddr] {
+        &self.servers
+    }
+
+    /// Returns the MTU of the tunnel, in bytes.
+    #[must_use]
+    pub fn mtu(&self) -> usize {
+        self.mtu
+    }
+
+    /// Returns the UDP port of the tunnel, or `None` if the system does not report it.
+    #[must_use]
+    pub fn listen_port(&self) -> Option<u16> {
+        self.tunnel.port()
+    }
+
+    /// Returns configuration and state of the peers.
+    #[must_use]
+    pub fn status(&self) -> DeviceStatus {
+        self.tunnel.status()
+    }
+
+    /// Returns the number of connections, without those that were released.
+    #[must_use]
+    pub fn connections(&self) -> usize {
+        self.flows.len()
+    }
+
+    /// Returns the choice of source addresses.
+    #[must_use]
+    pub fn sources(&self) -> &Sources {
+        &self.sources
+    }
+
+    /// Returns true if the next turn must begin at once.
+    #[must_use]
+    pub fn is_busy(&self) -> bool {
+        self.tunnel.is_readable() || self.tunnel.has_handshakes()
+    }
+
+    /// Returns the time at which the next turn must begin. The users' connections have deadlines
+    /// of their own ([`Stream::deadline`]).
+    #[must_use]
+    pub fn next_deadline(&self) -> Option<Instant> {
+        let own = [self.tunnel.next_deadline(), self.resolver.next_deadline()];
+        let tcp_queries = self.tcp_queries.values().filter_map(|query| query.due);
+        own.into_iter().flatten().chain(tcp_queries).min()
+    }
+
+    /// Records the readiness that an event reports. Returns false if the event is not about the
+    /// tunnel's sockets.
+    pub fn note(&mut self, event: &Event) -> bool {
+        let noted = self.tunnel.note(event);
+        self.is_writable |= noted == Some(true);
+        noted.is_some()
+    }
+
+    /// Begins a turn. If the sockets accept datagrams again, returns the connections that had no
+    /// room; call [`Net::pump`] for each.
+    pub fn begin_turn(&mut self) -> Vec<C> {
+        self.now = now().boot;
+        let mut resumed = Vec::new();
+        if std::mem::take(&mut self.is_writable) {
+            self.tunnel.send(&mut self.outgoing);
+            for owner in std::mem::take(&mut self.stalled) {
+                match owner {
+                    Owner::User(user) => resumed.push(user),
+                    Owner::DnsQuery(port) => self.advance_query(port),
+                }
+            }
+        }
+        let due = self.tcp_queries.iter();
+        let due = due.filter(|(_, one)| one.due.is_some_and(|at| at <= self.now));
+        for port in due.map(|(port, _)| *port).collect::<Vec<_>>() {
+            self.advance_query(port);
+        }
+        resumed
+    }
+
+    /// Returns the number of the tunnel's sockets, for [`Net::receive`].
+    #[must_use]
+    pub fn sockets(&self) -> usize {
+        self.tunnel.sockets()
+    }
+
+    /// Receives a datagram from one of the sockets.
+    pub fn receive(&mut self, socket: usize, buffer: &mut [u8]) -> Received {
+        self.tunnel.receive(socket, buffer)
+    }
+
+    /// Takes a packet from the tunnel. Returns it if it is complete, and the reassembled packet if
+    /// it was its last fragment.
+    pub fn reassemble<'a>(&mut self, packet: &'a [u8]) -> Option<Cow<'a, [u8]>> {
+        self.reassembly.reassemble(self.now, packet)
+    }
+
+    /// Finds the recipient of a packet from the tunnel. Handles responses to look-ups.
+    pub fn sort<'a>(&mut self, packet: &'a [u8]) -> Option<Arrival<'a, C>> {
+        match parse(packet)? {
+            Incoming::Tcp(four_tuple) => match self.flows.get(&four_tuple).copied() {
+                Some(Owner::User(user)) => Some(Arrival::Segment(user)),
+                Some(Owner::DnsQuery(port)) => {
+                    if let Some(query) = self.tcp_queries.get_mut(&port) {
+                        query.handle_packet(self.now, packet, &mut self.outgoing);
+                        self.advance_query(port);
+                    }
+                    None
+                }
+                None => self.is_ours(four_tuple).then(|| Arrival::Stray {
+                    four_tuple,
+                    is_syn: is_syn(packet),
+                }),
+            },
+            Incoming::Udp(four_tuple, payload) => {
+                let (port, from) = (four_tuple.local.port(), four_tuple.remote);
+                if !self.is_ours(four_tuple) {
+                    return None;
+                }
+                if self.resolver.expects(port, from) {
+                    self.resolver
+                        .handle_udp_response(self.now, port, from, payload);
+                    return None;
+                }
+                let owner = *self.ports.get(&port)?;
+                Some(Arrival::Datagram {
+                    owner,
+                    from,
+                    payload,
+                })
+            }
+            Incoming::IcmpError(four_tuple, problem) => match self.flows.get(&four_tuple)? {
+                Owner::User(user) => Some(Arrival::IcmpError(*user, problem)),
+                Owner::DnsQuery(_) => None,
+            },
+        }
+    }
+
+    /// Returns true if a packet's destination is this side's address.
+    fn is_ours(&self, FourTuple { local, remote }: FourTuple) -> bool {
+        Some(local.ip()) == self.sources.addresses.matching(remote.ip())
+    }
+
+    /// Handles handshake messages that were received.
+    pub fn handle_handshakes(&mut self) {
+        self.tunnel.handle_handshakes();
+    }
+
+    /// Ends a turn: sends all queued packets and does the protocol's work.
+    pub fn end_turn(&mut self) {
+        self.tunnel.send(&mut self.outgoing);
+        self.tunnel.run_pending();
+    }
+
+    /// Sends all queued packets, shuts the tunnel down and erases its keys.
+    pub fn close(&mut self) {
+        self.tunnel.send(&mut self.outgoing);
+        self.tunnel.close();
+    }
+
+    /// Returns the source address of packets to `remote`.
+    ///
+    /// # Errors
+    ///
+    /// [`ConnectFailure::Network`] if the tunnel does not route there.
+    pub fn source_for(&self, remote: IpAddr) -> Result<IpAddr, ConnectFailure> {
+        self.sources.source_for(remote)
+    }
+
+    /// Looks a name up for `waiter`. [`Net::poll_resolved`] returns the result.
+    pub fn resolve(&mut self, name: &Name, waiter: W) {
+        self.resolver.resolve(self.now, name, waiter);
+    }
+
+    /// Advances all look-ups. Returns a result with its waiter, until there is no other.
+    pub fn poll_resolved(&mut self) -> Option<(W, Result<Vec<IpAddr>, ConnectFailure>)> {
+        let now = self.now;
+        if self.resolver.next_deadline().is_some_and(|at| at <= now) {
+            self.resolver.handle_deadline(now);
+            let resolver = &self.resolver;
+            let ports = self.tcp_queries.keys().copied();
+            let over = ports.filter(|port| !resolver.is_over_tcp(*port));
+            for port in over.collect::<Vec<_>>() {
+                self.remove_query(port);
+            }
+        }
+        while let Some(output) = self.resolver.poll_output() {
+            match output {
+                Output::SendUdp {
+                    server,
+                    local_port,
+                    message,
+                } => {
+                    let server = SocketAddr::new(server, dns::PORT);
+                    self.send_datagram(local_port, server, &message);
+                }
+                Output::SendTcp {
+                    server,
+                    local_port,
+                    message,
+                } => self.begin_query(server, local_port, &message),
+                Output::Resolved { waiter, result } => return Some((waiter, result)),
+            }
+        }
+        None
+    }
+
+    fn begin_query(&mut self, server: IpAddr, local_port: u16, message: &[u8]) {
+        let server = SocketAddr::new(server, dns::PORT);
+        let stream = self.connect_for(server, Owner::DnsQuery(local_port));
+        let query = stream.ok().and_then(|stream| {
+            // A message is never too long for its length field.
+            TcpQuery::begin(stream, message)
+        });
+        match query {
+            Some(query) => {
+                self.tcp_queries.insert(local_port, query);
+                self.advance_query(local_port);
+            }
+            None => self
+                .resolver
+                .handle_tcp_response(self.now, local_port, None),
+        }
+    }
+
+    /// Advances a DNS query over TCP.
+    fn advance_query(&mut self, port: u16) {
+        let Some(mut query) = self.tcp_queries.remove(&port) else {
+            return;
+        };
+        let Some(answer) = query.advance() else {
+            self.pump_for(&mut query.stream, Owner::DnsQuery(port));
+            query.due = query.stream.deadline(self.now);
+            self.tcp_queries.insert(port, query);
+            return;
+        };
+        self.abort(query.stream);
+        let now = self.now;
+        self.resolver
+            .handle_tcp_response(now, port, answer.as_deref());
+    }
+
+    fn remove_query(&mut self, port: u16) {
+        if let Some(query) = self.tcp_queries.remove(&port) {
+            self.abort(query.stream);
+        }
+    }
+
+    /// Returns the reason why `address` does not answer: the host, or the tunnel's peer.
+    #[must_use]
+    pub fn failure_for(&self, address: IpAddr) -> ConnectFailure {
+        self.tunnel.failure_for(self.now, address)
+    }
+
+    /// Refines a failed look-up: if no handshake with the servers' peers succeeds, the tunnel has
+    /// failed.
+    #[must_use]
+    pub fn refine_failure(&self, failure: ConnectFailure) -> ConnectFailure {
+        let is_silent = |server: &IpAddr| self.failure_for(*server) == ConnectFailure::Tunnel;
+        match failure {
+            ConnectFailure::NameServers if self.servers.iter().all(is_silent) => {
+                ConnectFailure::Tunnel
+            }
+            failure => failure,
+        }
+    }
+
+    /// Logs that a connection failed because no handshake succeeds, at most once a minute. Does
+    /// nothing if a notice tells the user so. That leaves peers without an endpoint, which must
+    /// begin the handshake themselves.
+    pub fn warn_no_handshake(&mut self) {
+        if !self.tunnel.has_reported_silence() && self.handshake_warning.is_due(self.now) {
+            warn!(
+                "no handshake: the tunnel's peer does not answer, and connections are refused; \
+                 check Endpoint, PublicKey and PresharedKey, and that the peer knows this public \
+                 key"
+            );
+        }
+    }
+
+    /// Begins a connection.
+    ///
+    /// # Errors
+    ///
+    /// [`ConnectFailure::Network`] without a route, [`ConnectFailure::Busy`] without a free port,
+    /// [`ConnectFailure::Refused`] if no host can have the address.
+    pub fn connect(&mut self, remote: SocketAddr, owner: C) -> Result<Stream, ConnectFailure> {
+        self.connect_for(remote, Owner::User(owner))
+    }
+
+    fn connect_for(
+        &mut self,
+        remote: SocketAddr,
+        owner: Owner<C>,
+    ) -> Result<Stream, ConnectFailure> {
+        let local = self.source_for(remote.ip())?;
+        let four_tuple = |port| FourTuple {
+            local: SocketAddr::new(local, port),
+            remote,
+        };
+        let mut ports = std::iter::repeat_with(random_port).take(PORT_TRIES);
+        let free = ports.find(|port| !self.flows.contains_key(&four_tuple(*port)));
+        let four_tuple = four_tuple(free.ok_or(ConnectFailure::Busy)?);
+        let windows = self.buffers.allot();
+        let (now, local) = (self.now, four_tuple.local);
+        let stream = Stream::connect(now, local, remote, self.mtu, windows, seed());
+        let Some(stream) = stream else {
+            self.buffers.release(windows);
+            return Err(ConnectFailure::Refused);
+        };
+        self.flows.insert(four_tuple, owner);
+        Ok(stream)
+    }
+
+    /// Creates a connection for a stray SYN, which the user then passes to [`Net::deliver`].
+    /// Returns `None` if no host can have the addresses.
+    pub fn accept(&mut self, four_tuple: FourTuple, owner: C) -> Option<Stream> {
+        let windows = self.buffers.allot();
+        let stream = Stream::accept(self.now, four_tuple, self.mtu, windows, seed());
+        let Some(stream) = stream else {
+            self.buffers.release(windows);
+            return None;
+        };
+        self.flows.insert(four_tuple, Owner::User(owner));
+        Some(stream)
+    }
+
+    /// Answers a stray segment with a reset.
+    pub fn refuse(&mut self, four_tuple: FourTuple, packet: &[u8]) {
+        let local = four_tuple.local.ip();
+        stream::refuse(self.now, local, self.mtu, packet, &mut self.outgoing);
+    }
+
+    /// Passes a segment to its connection.
+    pub fn deliver(&mut self, stream: &mut Stream, packet: &[u8]) {
+        stream.handle_packet(self.now, packet, &mut self.outgoing);
+    }
+
+    /// Sends all segments of a connection. If there is no room, notes its owner, which
+    /// [`Net::begin_turn`] returns as soon as there is.
+    pub fn pump(&mut self, stream: &mut Stream, owner: C) {
+        self.pump_for(stream, Owner::User(owner));
+    }
+
+    fn pump_for(&mut self, stream: &mut Stream, owner: Owner<C>) {
+        while !stream.send(self.now, &mut self.outgoing) {
+            self.tunnel.send(&mut self.outgoing);
+            if !self.outgoing.has_room() {
+                self.stalled.insert(owner);
+                return;
+            }
+        }
+    }
+
+    /// Frees a closed connection's port and memory.
+    pub fn release(&mut self, stream: Stream) {
+        self.flows.remove(&FourTuple {
+            local: stream.local(),
+            remote: stream.remote(),
+        });
+        self.buffers.release(stream.windows);
+    }
+
+    /// Resets a connection.
+    pub fn abort(&mut self, mut stream: Stream) {
+        stream.socket().abort();
+        // If there is no room for the RST, the other side times out.
+        stream.send(self.now, &mut self.outgoing);
+        self.release(stream);
+    }
+
+    /// Reserves a UDP port that is free: `port`, or one of this crate's choice if it is 0.
+    pub fn reserve_port(&mut self, port: u16, owner: C) -> Option<u16> {
+        let is_free = |port: &u16| !self.ports.contains_key(port);
+        let port = match port {
+            0 => {
+                let mut ports = std::iter::repeat_with(random_port).take(PORT_TRIES);
+                ports.find(is_free)
+            }
+            port => Some(port).filter(is_free),
+        }?;
+        self.ports.insert(port, owner);
+        Some(port)
+    }
+
+    /// Frees a UDP port.
+    pub fn free_port(&mut self, port: u16) {
+        self.ports.remove(&port);
+    }
+
+    /// Sends a datagram. Returns false if there is no room. Drops the datagram if the tunnel does
+    /// not route there or if it exceeds the MTU.
+    pub fn send_datagram(&mut self, local_port: u16, remote: SocketAddr, payload: &[u8]) -> bool {
+        let Ok(local) = self.source_for(remote.ip()) else {
+            return true;
+        };
+        let four_tuple = FourTuple {
+            local: SocketAddr::new(local, local_port),
+            remote,
+        };
+        if !self.outgoing.has_room() {
+            self.tunnel.send(&mut self.outgoing);
+        }
+        let has_room = self.outgoing.has_room();
+        if has_room {
+            push_udp(&mut self.outgoing, self.mtu, four_tuple, payload);
+        }
+        has_room
+    }
+}
+
+/// Returns the longest payload of a UDP datagram to `remote`, in bytes, in a tunnel of this MTU.
+#[must_use]
+pub fn max_payload(mtu: usize, remote: IpAddr) -> usize {
+    let ip = if remote.is_ipv4() { 20 } else { 40 };
+    mtu.saturating_sub(ip + crate::packet::UDP_HEADER)
+}
+
+fn seed() -> u64 {
+    u64::from(SystemRandom.number()) << 32 | u64::from(SystemRandom.number())
+}
+
+fn random_port() -> u16 {
+    LOCAL_PORTS.start() | SystemRandom.number() as u16
+}
+
+#[cfg(test)]
+mod tests;
