@@ -21,8 +21,7 @@ pub struct Server {
     /// Keys of the server.
     pub keys: Keys,
     host: Host,
-    /// Keeps the tunnel running.
-    _tunnel: Tunnel,
+    tunnel: Tunnel,
 }
 
 /// Keys in a client's file for hybrid handshakes with a [`Server`].
@@ -40,8 +39,17 @@ impl Server {
     ///
     /// [`Error`](crate::Error) if a program or command fails.
     pub fn start(near: &Host, far: &Host) -> Result<Self> {
+        Self::of(Implementation::Taupe, near, far)
+    }
+
+    /// As [`start`](Self::start), with another implementation as the server.
+    ///
+    /// # Errors
+    ///
+    /// As [`start`](Self::start).
+    pub fn of(implementation: Implementation, near: &Host, far: &Host) -> Result<Self> {
         let [client, keys] = [Keys::new(near)?, Keys::new(far)?];
-        let tunnel = Implementation::Taupe.start(far, INTERFACE)?;
+        let tunnel = implementation.start(far, INTERFACE)?;
         tunnel.configure(&Settings {
             private_key: &keys.private,
             listen_port: Some(PORT),
@@ -61,7 +69,7 @@ impl Server {
             client,
             keys,
             host: far.clone(),
-            _tunnel: tunnel,
+            tunnel,
         })
     }
 
@@ -77,6 +85,11 @@ impl Server {
              [Peer]\nPublicKey = {public_key}\nEndpoint = 192.0.2.2:{port}\n{peer}\n",
             self.client.private
         )
+    }
+
+    /// Ends the server's program.
+    pub fn end(self) {
+        drop(self.tunnel);
     }
 
     /// Requires hybrid handshakes with the client from now on, and creates the keys for them.

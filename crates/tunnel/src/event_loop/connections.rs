@@ -1,0 +1,230 @@
+//! A connection as the thread serves it.
+
+use std::io::ErrorKind;
+use std::sync::Arc;
+
+use taupe_protocol::time::Instant;
+use taupe_stack::failure::ConnectFailure;
+use taupe_stack::limits::{CLOSE_TIMEOUT, CONNECT_TIMEOUT, SKIP_TIME_WAIT};
+use taupe_stack::packet::IcmpError;
+use taupe_stack::stream::Stream;
+use taupe_stack::tcp::State;
+
+use super::TunnelNet;
+use crate::connection::{Connection, ConnectionState, TcpStream};
+use crate::remote_control::Reply;
+
+/// A connection with its phase.
+pub(super) struct Served {
+    pub(super) shared: Arc<Connection>,
+    phase: Phase,
+    /// Deadline that the event loop has scheduled.
+    pub(super) timer: Option<Instant>,
+    pub(super) is_due: bool,
+}
+
+enum Phase {
+    /// A task waits for the connection.
+    Connecting {
+        until: Instant,
+        reply: Reply<Result<TcpStream, ConnectFailure>>,
+        problem: Option<IcmpError>,
+    },
+    /// The other side opens a connection to the listener of this port.
+    Opening { until: Instant, port: u16 },
+    /// A task or a backlog has the connection.
+    Open,
+    /// The task has dropped the connection. It ends if `unsent`, the number of bytes that the other
+    /// side has not acknowledged, stays the same until the deadline.
+    Closing { until: Instant, unsent: usize },
+}
+
+/// Result of serving a connection.
+pub(super) enum Next {
+    Continue,
+    /// Give the connection to the task that waits for it.
+    Connected(Reply<Result<TcpStream, ConnectFailure>>),
+    /// Give the connection to the listener of this port.
+    Accepted(u16),
+    /// Close the connection and forget it.
+    Remove,
+}
+
+impl Served {
+    pub(super) fn connecting(
+        number: usize,
+        stream: Stream,
+        until: Instant,
+        reply: Reply<Result<TcpStream, ConnectFailure>>,
+    ) -> Self {
+        let problem = None;
+        Self::new(
+            number,
+            stream,
+            Phase::Connecting {
+                until,
+                reply,
+                problem,
+            },
+        )
+    }
+
+    pub(super) fn accepted(number: usize, stream: Stream, port: u16, now: Instant) -> Self {
+        let until = now + CONNECT_TIMEOUT;
+        Self::new(number, stream, Phase::Opening { until, port })
+    }
+
+    fn new(number: usize, stream: Stream, phase: Phase) -> Self {
+        Self {
+            shared: Arc::new(Connection::new(number, stream)),
+            phase,
+            timer: None,
+            is_due: false,
+        }
+    }
+
+    /// Returns the port of the listener to which the connection is being opened.
+    pub(super) fn listener(&self) -> Option<u16> {
+        match self.phase {
+            Phase::Opening { port, .. } => Some(port),
+            _ => None,
+        }
+    }
+
+    pub(super) fn handle_icmp_error(&mut self, error: IcmpError, now: Instant) {
+        match (&mut self.phase, error) {
+            (Phase::Connecting { problem, .. }, error) => *problem = Some(error),
+            (Phase::Open | Phase::Closing { .. }, IcmpError::TooLong(mtu)) => {
+                if let Some(stream) = &mut self.shared.lock().stream {
+                    stream.lower_mtu(now, mtu);
+                }
+            }
+            // Other ICMP errors do not abort an established connection (RFC 1122 §4.2.3.9).
+            _ => {}
+        }
+    }
+
+    /// Returns the time at which [`Served::serve`] must run if no event occurs before.
+    pub(super) fn next_deadline(&self, now: Instant) -> Option<Instant> {
+        let phase = match self.phase {
+            Phase::Connecting { until, .. }
+            | Phase::Opening { until, .. }
+            | Phase::Closing { until, .. } => Some(until),
+            Phase::Open => None,
+        };
+        let mut state = self.shared.lock();
+        let stream = state.stream.as_mut();
+        let [next, dead] =
+            stream.map_or([None; 2], |stream| [stream.deadline(now), stream.dead_at()]);
+        [phase, next, dead].into_iter().flatten().min()
+    }
+
+    /// Does all work that is possible now, and wakes the tasks that can go on.
+    pub(super) fn serve(&mut self, number: usize, net: &mut TunnelNet) -> Next {
+        self.shared.begin_service();
+        let shared = Arc::clone(&self.shared);
+        let mut state = shared.lock();
+        if let Some(stream) = &mut state.stream {
+            net.pump(stream, number);
+        }
+        let next = self.advance(&mut state, net);
+        let ready = state.ready();
+        drop(state);
+        ready.into_iter().flatten().for_each(std::task::Waker::wake);
+        next
+    }
+
+    fn advance(&mut self, state: &mut ConnectionState, net: &TunnelNet) -> Next {
+        let now = net.now;
+        let Some(stream) = &mut state.stream else {
+            return Next::Remove;
+        };
+        match &mut self.phase {
+            Phase::Connecting {
+                until,
+                reply,
+                problem,
+            } => {
+                let failure = match (*problem, stream.state()) {
+                    (Some(problem), _) => Some(problem.into()),
+                    (None, State::Closed) => Some(ConnectFailure::Refused),
+                    (None, _) if !stream.is_connecting() => None,
+                    (None, _) if now >= *until => Some(net.failure_for(self.shared.remote().ip())),
+                    (None, _) if reply.is_closed() => return Next::Remove,
+                    (None, _) => return Next::Continue,
+                };
+                let Phase::Connecting { reply, .. } =
+                    std::mem::replace(&mut self.phase, Phase::Open)
+                else {
+                    return Next::Remove;
+                };
+                match failure {
+                    None => Next::Connected(reply),
+                    Some(failure) => {
+                        let _ = reply.send(Err(failure));
+                        Next::Remove
+                    }
+                }
+            }
+            Phase::Opening { until, port } => match stream.state() {
+                // In LISTEN, the SYN was invalid or the other side has reset the connection.
+                State::Closed | State::Listen => Next::Remove,
+                State::SynReceived if now < *until => Next::Continue,
+                State::SynReceived => Next::Remove,
+                _ => {
+                    let port = *port;
+                    self.phase = Phase::Open;
+                    Next::Accepted(port)
+                }
+            },
+            Phase::Open if state.is_dropped => {
+                // Data that nobody will read is lost, and a reset tells the other side so (RFC
+                // 2525 §2.17).
+                if stream.socket().can_recv() {
+                    return Next::Remove;
+                }
+                stream.socket().close();
+                let (until, unsent) = (now + CLOSE_TIMEOUT, stream.socket().send_queue());
+                self.phase = Phase::Closing { until, unsent };
+                Next::Continue
+            }
+            Phase::Open => match stream.dead_at() {
+                Some(at) if now >= at => {
+                    state.failure = Some(ErrorKind::TimedOut);
+                    Next::Remove
+                }
+                _ => Next::Continue,
+            },
+            Phase::Closing { until, unsent } => {
+                let left = stream.socket().send_queue();
+                if left < *unsent {
+                    (*until, *unsent) = (now + CLOSE_TIMEOUT, left);
+                }
+                let is_over = match stream.state() {
+                    State::Closed => true,
+                    State::TimeWait => net.connections() > SKIP_TIME_WAIT,
+                    _ => stream.socket().can_recv(),
+                };
+                match is_over || now >= *until {
+                    true => Next::Remove,
+                    false => Next::Continue,
+                }
+            }
+        }
+    }
+
+    /// Closes the connection, with a reset unless it is closed, and wakes its tasks.
+    pub(super) fn close(self, net: &mut TunnelNet) {
+        let mut state = self.shared.lock();
+        if let Some(stream) = state.stream.take() {
+            match stream.state() {
+                State::Closed | State::TimeWait => net.release(stream),
+                _ => net.abort(stream),
+            }
+        }
+        state.failure.get_or_insert(ErrorKind::ConnectionAborted);
+        let ready = state.ready();
+        drop(state);
+        ready.into_iter().flatten().for_each(std::task::Waker::wake);
+    }
+}
