@@ -2,7 +2,7 @@
 
 use std::io::{self, ErrorKind};
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use taupe_tunnel::{OpenError, Tunnel, TunnelError};
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
@@ -167,6 +167,51 @@ fn a_reader_that_waits_limits_the_writer() {
         drop(near);
         let mut received = Vec::new();
         assert_eq!(far.read_to_end(&mut received).await?, written);
+        Ok(())
+    });
+}
+
+#[test]
+fn a_reader_that_goes_on_lets_the_writer_go_on_at_once() {
+    run(async || {
+        let (first, second) = tunnels().await;
+        let listener = first.listen_tcp(80).await?;
+        let mut near = second.connect_tcp(address(1, 80)).await?;
+        let (mut far, _) = listener.accept().await?;
+        let block = vec![7; 1 << 20];
+        let mut buffer = vec![0; 1 << 20];
+        let mut waits = Vec::new();
+        for _ in 0..5 {
+            while let Ok(result) = timeout(Duration::from_millis(300), near.write(&block)).await {
+                result?;
+            }
+            far.read_exact(&mut buffer).await?;
+            let start = Instant::now();
+            near.write_all(&block[..1000]).await?;
+            waits.push(start.elapsed());
+        }
+        // A probe of the closed window would take longer. One wait may be long on a busy machine.
+        let least = waits.iter().min();
+        assert!(least < Some(&Duration::from_millis(100)), "{waits:?}");
+        Ok(())
+    });
+}
+
+#[test]
+fn a_full_queue_of_datagrams_makes_the_sender_wait() {
+    run(async || {
+        let (first, second) = tunnels().await;
+        let (here, there) = (second.bind_udp(0).await?, first.bind_udp(7).await?);
+        // More than the 64 KiB that wait for the thread, less than the 256 KiB that wait for a task.
+        for number in 0..200 {
+            let count = here.send_to(&[number; 1000], address(1, 7)).await?;
+            assert_eq!(count, 1000);
+        }
+        let mut buffer = [0; 1000];
+        for number in 0..100 {
+            assert_eq!(there.recv_from(&mut buffer).await?.0, 1000);
+            assert_eq!(buffer, [number; 1000]);
+        }
         Ok(())
     });
 }
