@@ -18,12 +18,12 @@ use crate::signals::{Signal, Signals};
 ///
 /// Writes are sent at once, without Nagle's algorithm: use a buffer for many small ones. A write
 /// succeeds when the connection's buffer has taken the bytes.
-/// [`shutdown`](tokio::io::AsyncWriteExt::shutdown) sends the end of the data after the data itself;
-/// reads go on until the other side's end. A connection with data that nobody acknowledges ends 120 s
+/// `AsyncWriteExt::shutdown` sends the end of the data after the data itself; reads go on until the
+/// other side's end. A connection with data that nobody acknowledges ends 120 s
 /// after the last segment with [`ErrorKind::TimedOut`]; an idle one stays open.
 ///
 /// Dropping it sends the data that was written and then the end, in the background. If there is
-/// received data that was not read, it resets the connection instead. [`tokio::io::split`] makes halves
+/// received data that was not read, it resets the connection instead. `tokio::io::split` makes halves
 /// for two tasks.
 pub struct TcpStream {
     shared: Arc<Connection>,

@@ -77,7 +77,7 @@
 //! | [`ErrorKind::ConnectionRefused`] | the host refuses the connection |
 //! | [`ErrorKind::TimedOut`] | the tunnel's peer, the host or the name servers do not answer |
 //! | [`ErrorKind::ConnectionReset`] | the other side has reset the connection |
-//! | [`ErrorKind::BrokenPipe`] | a write after [`shutdown`](tokio::io::AsyncWriteExt::shutdown) or after a reset |
+//! | [`ErrorKind::BrokenPipe`] | a write after `AsyncWriteExt::shutdown` or after a reset |
 //! | [`ErrorKind::ConnectionAborted`] | the tunnel is closed |
 //! | [`ErrorKind::NotFound`], [`ErrorKind::AddrNotAvailable`] | the name does not exist, or has no address that the tunnel routes |
 //! | [`ErrorKind::Unsupported`] | a name, and no name server in `DNS` to which the tunnel routes |

@@ -79,7 +79,7 @@ fn bytes_and_datagrams_go_both_ways() {
         here.send_to(b"ping", address(1, 7)).await?;
         let (length, from) = there.recv_from(&mut buffer).await?;
         assert_eq!((length, from), (4, address(2, here.port())));
-        // What the buffer has no room for is lost.
+        // Bytes that the buffer has no room for are lost.
         there.send_to(b"longer", from).await?;
         assert_eq!(here.recv_from(&mut buffer).await?, (4, address(1, 7)));
         assert_eq!(&buffer, b"long");
