@@ -6,6 +6,7 @@ use taupe_crypto::{
     AWS_LC, AWS_LC_AVX2, AWS_LC_SINGLE, Agreement, BASE_POINT, KemParameters, PORTABLE, Packet,
     Provider, Secret, TAG_LEN,
 };
+use taupe_packet::checksum::Sum;
 use taupe_uapi::key::Encoding;
 
 const PROVIDERS: [&Provider; 4] = [&AWS_LC, &AWS_LC_SINGLE, &AWS_LC_AVX2, &PORTABLE];
@@ -21,6 +22,7 @@ pub(crate) fn all() -> Vec<Case> {
         cases.extend(aead(provider));
         cases.extend(hashes(provider));
     }
+    cases.push(internet_checksum());
     cases.extend(comparisons());
     cases.extend(keys_as_text());
     cases
@@ -240,6 +242,17 @@ fn hashes(provider: &'static Provider) -> Vec<Case> {
         case(format!("{name}: keyed BLAKE2s"), mac),
         case(format!("{name}: KDF"), kdf),
     ]
+}
+
+/// Packets in clear are secret, and so are their checksums.
+fn internet_checksum() -> Case {
+    case("Internet checksum", || {
+        for length in LENGTHS {
+            let packet = vec![9; length];
+            classify(&*packet);
+            black_box(Sum::ZERO.bytes(&packet).checksum());
+        }
+    })
 }
 
 fn comparisons() -> Vec<Case> {

@@ -8,11 +8,12 @@ mod lint;
 mod mutants;
 mod test_programs;
 mod tokens;
+mod vector_code;
 mod workspace;
 
 use std::process::ExitCode;
 
-const USAGE: &str = "usage: cargo xtask arrows [--write]\n       cargo xtask lint [--write | --list]\n       cargo xtask linked FILE\n       cargo xtask mutants [--new MINUTES | --changed MINUTES] [--package NAME]\n       cargo xtask tests --build\n       cargo xtask tests [--waiting | --others] [--only NAME] [--except NAME] [--beside N] [-- ARGUMENT…]";
+const USAGE: &str = "usage: cargo xtask arrows [--write]\n       cargo xtask lint [--write | --list]\n       cargo xtask linked FILE\n       cargo xtask mutants [--new MINUTES | --changed MINUTES] [--package NAME]\n       cargo xtask tests --build\n       cargo xtask tests [--waiting | --others] [--only NAME] [--except NAME] [--beside N] [-- ARGUMENT…]\n       cargo xtask vector-code [--write | --list] PROGRAM";
 
 fn main() -> ExitCode {
     let arguments: Vec<String> = std::env::args().skip(1).collect();
@@ -26,6 +27,7 @@ fn main() -> ExitCode {
         ["lint", "--list"] => lint::list(),
         ["mutants", ref rest @ ..] => mutants::run(rest).map_err(Into::into),
         ["tests", ref rest @ ..] => test_programs::run(rest).map(|()| true).map_err(Into::into),
+        ["vector-code", ref rest @ ..] => vector_code::run(rest).map_err(Into::into),
         _ => Err(USAGE.into()),
     };
     match passed {
