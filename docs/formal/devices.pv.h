@@ -1,17 +1,21 @@
 // What the attacker never has. ProVerif proves this too, and ends sooner for knowing it.
-#if !defined EPHEMERALS_LEAK_I && (defined HYBRID || defined BOTH)
+#if !defined EPHEMERALS_LEAK_I && !defined ORDINARY
 not attacker(new seed_e).
+#ifndef LIGHT
 not attacker(new coins1).
 #endif
-#if !defined EPHEMERALS_LEAK_R && (defined HYBRID || defined BOTH)
+#endif
+#if !defined EPHEMERALS_LEAK_R && !defined ORDINARY
 not attacker(new coins2).
+#ifndef LIGHT
 not attacker(new coins3).
 #endif
+#endif
 #if !defined X25519_BROKEN && !defined X25519_BROKEN_LATER
-#if !defined EPHEMERALS_LEAK_I && (defined HYBRID || defined BOTH)
+#if !defined EPHEMERALS_LEAK_I && !defined ORDINARY
 not attacker(new e_i).
 #endif
-#if !defined EPHEMERALS_LEAK_R && (defined HYBRID || defined BOTH)
+#if !defined EPHEMERALS_LEAK_R && !defined ORDINARY
 not attacker(new e_r).
 #endif
 #if !defined EPHEMERALS_LEAK_I && (defined ORDINARY || defined BOTH)
@@ -38,6 +42,12 @@ process
 		HybridInitiator(suite(n), x25519(a), mlkem(a), pub(x25519(b)), ek(mlkem(b)), q))
 	| (!in(net, (n: bitstring, b: bitstring, a: bitstring)); PRESHARED(q)
 		HybridResponder(suite(n), x25519(b), mlkem(b), pub(x25519(a)), ek(mlkem(a)), q))
+#endif
+#ifdef LIGHT
+	| (!in(net, (a: bitstring, b: bitstring)); PRESHARED(q)
+		LightInitiator(x25519(a), pub(x25519(b)), q))
+	| (!in(net, (b: bitstring, a: bitstring)); PRESHARED(q)
+		LightResponder(x25519(b), pub(x25519(a)), q))
 #endif
 #ifdef X25519_BROKEN_LATER
 	| (!phase 1; in(net, X: bitstring); out(net, discrete_log(X)))

@@ -7,6 +7,12 @@
 #define OF_B pub(x25519(b)), none
 #define PARAMETERS a: bitstring, b: bitstring, q: bitstring, i_send: bitstring, r_send: bitstring, time: bitstring
 #define INITIATION_PSK none
+#elif defined LIGHT
+#define KIND light
+#define OF_A pub(x25519(a)), none
+#define OF_B pub(x25519(b)), none
+#define PARAMETERS a: bitstring, b: bitstring, q: bitstring, i_send: bitstring, r_send: bitstring, time: bitstring
+#define INITIATION_PSK q
 #else
 #define KIND suite(n)
 #define OF_A pub(x25519(a)), ek(mlkem(a))

@@ -1,6 +1,7 @@
 //! `cargo xtask`: checks of the workspace itself. README.md describes the commands.
 
 mod arrows;
+mod bpf_mutants;
 mod drawing;
 mod graph;
 mod linked;
@@ -13,7 +14,7 @@ mod workspace;
 
 use std::process::ExitCode;
 
-const USAGE: &str = "usage: cargo xtask arrows [--write]\n       cargo xtask lint [--write | --list]\n       cargo xtask linked FILE\n       cargo xtask mutants [--new MINUTES | --changed MINUTES] [--package NAME]\n       cargo xtask tests --build\n       cargo xtask tests [--waiting | --others] [--only NAME] [--except NAME] [--beside N] [-- ARGUMENT…]\n       cargo xtask vector-code [--write | --list] PROGRAM";
+const USAGE: &str = "usage: cargo xtask arrows [--write]\n       cargo xtask bpf-mutants [--new MINUTES [FILES] | --again FILES]\n       cargo xtask lint [--write | --list]\n       cargo xtask linked FILE\n       cargo xtask mutants [--new MINUTES | --changed MINUTES] [--package NAME]\n       cargo xtask tests --build\n       cargo xtask tests [--waiting | --others] [--only NAME] [--except NAME] [--beside N] [-- ARGUMENT…]\n       cargo xtask vector-code [--write | --list] PROGRAM";
 
 fn main() -> ExitCode {
     let arguments: Vec<String> = std::env::args().skip(1).collect();
@@ -21,6 +22,7 @@ fn main() -> ExitCode {
     let passed = match arguments[..] {
         ["arrows"] => arrows::check(),
         ["arrows", "--write"] => arrows::write(),
+        ["bpf-mutants", ref rest @ ..] => bpf_mutants::run(rest).map_err(Into::into),
         ["linked", path] => linked::check(path),
         ["lint"] => lint::check(),
         ["lint", "--write"] => lint::write(),

@@ -98,8 +98,7 @@ pub(crate) fn run(arguments: &[&str]) -> Result<bool, String> {
 
 fn is_examined(function: &MachineFunction) -> bool {
     let is_of_module = |it: &&str| function.name.starts_with(*it);
-    MODULES.iter().any(|it| is_of_module(&it))
-        || function.instructions.iter().any(|it| it.is_avx512)
+    MODULES.iter().any(is_of_module) || function.instructions.iter().any(|it| it.is_avx512)
 }
 
 /// Returns the functions to examine, and those of the cryptography that call them.

@@ -21,7 +21,11 @@ pub enum CaptureMode {
 }
 
 impl CaptureMode {
-    pub(super) const fn object(self) -> &'static [u8] {
+    pub(super) fn object(self) -> &'static [u8] {
+        #[cfg(debug_assertions)]
+        if let Some(object) = other_object().filter(|_| self == Self::TrafficControl) {
+            return object;
+        }
         match self {
             Self::TrafficControl => TRAFFIC_CONTROL_OBJECT,
             Self::Fwmark => FWMARK_OBJECT,
@@ -48,4 +52,15 @@ impl CaptureMode {
             .into_iter()
             .find(is_attached)
     }
+}
+
+/// Returns the object that tests with planted faults name (`cargo xtask bpf-mutants`). Programs
+/// without debug assertions do not have this function.
+#[cfg(debug_assertions)]
+fn other_object() -> Option<&'static [u8]> {
+    static OTHER: std::sync::LazyLock<Option<Vec<u8>>> = std::sync::LazyLock::new(|| {
+        let path = std::env::var_os("TAUPE_TEST_BPF_OBJECT")?;
+        Some(std::fs::read(path).expect("the object that TAUPE_TEST_BPF_OBJECT names"))
+    });
+    OTHER.as_deref()
 }

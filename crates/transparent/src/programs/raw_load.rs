@@ -8,21 +8,22 @@ use std::os::fd::{AsRawFd as _, OwnedFd};
 use aya_obj::Object;
 use aya_obj::btf::BtfFeatures;
 
+use super::CaptureMode;
 use super::kernel_types;
-use super::mode::TRAFFIC_CONTROL_OBJECT;
 use crate::pins::Pins;
 use crate::syscall::{self, Code};
 
 /// Loads the program `name` of [`CaptureMode::TrafficControl`](super::CaptureMode::TrafficControl)
 /// with a program type ([`syscall::program_type`]) and attach type ([`syscall::attach_type`]).
 pub(super) fn load(pins: &Pins, name: &str, kind: u32, attach_type: u32) -> io::Result<OwnedFd> {
-    let mut object = Object::parse(TRAFFIC_CONTROL_OBJECT).map_err(io::Error::other)?;
+    let bytes = CaptureMode::TrafficControl.object();
+    let mut object = Object::parse(bytes).map_err(io::Error::other)?;
     // A kernel that has one of these program types supports all BTF features.
     let all = BtfFeatures::new(true, true, true, true, true, true, true, true);
     let types = object.fixup_and_sanitize_btf(&all);
     let types = types.map_err(io::Error::other)?;
     let types = types.ok_or(io::ErrorKind::NotFound)?.to_bytes();
-    let kernel_types = kernel_types::of_object(TRAFFIC_CONTROL_OBJECT).map_err(io::Error::other)?;
+    let kernel_types = kernel_types::of_object(bytes).map_err(io::Error::other)?;
     object
         .relocate_btf(&kernel_types)
         .map_err(io::Error::other)?;
