@@ -66,6 +66,14 @@ fn datagrams_by_inherited_sockets() -> Result<()> {
         scene.expect(&other, &["give", kind, &chosen, &at(remote, 80)], said)?;
         nothing(&scene, capture)?;
     }
+    for remote in REMOTE {
+        step(&format!(
+            "{remote}, after an unselected application has used the socket"
+        ));
+        let to = at(remote, 80);
+        scene.expect(&other, &["give", "used-udp", &other, &to], "far")?;
+        scene.expect(&other, &["give", "used-udp", &chosen, &to], "beyond")?;
+    }
     Ok(())
 }
 
@@ -229,6 +237,14 @@ fn give(kind: &str, program: &str, to: &str) -> io::Result<String> {
             socket.connect(remote)?;
             socket.into()
         }
+        // The verdict on this program is stored with the socket.
+        "used-udp" => {
+            let socket = bound(remote)?;
+            socket.connect(remote)?;
+            socket.send(b"who?")?;
+            answer(&socket)?;
+            socket.into()
+        }
         "raw" | "connected-raw" => icmp(remote, SocketType::RAW)?,
         "ping" | "connected-ping" => icmp(remote, SocketType::DGRAM)?,
         "tcp" => TcpStream::connect(remote)?.into(),
@@ -252,7 +268,7 @@ fn given(kind: &str, to: &str) -> io::Result<String> {
         IpAddr::V6(_) => 128,
     };
     match kind {
-        "connected-udp" => {
+        "connected-udp" | "used-udp" => {
             let socket = UdpSocket::from(socket);
             send(&socket, b"who?", SendFlags::empty())?;
             answer(&socket)

@@ -168,7 +168,18 @@ impl KernelTests {
         for skipped in SKIPPED {
             arguments.extend(["--skip", skipped]);
         }
-        self.tests(&arguments)
+        for _ in 0..2 {
+            let (outcome, note) = self.tests(&arguments)?;
+            if outcome != BpfOutcome::Caught {
+                return Ok((outcome, note));
+            }
+            // On a busy machine a test may fail for lack of time.
+            if self.tests(&["--exact", &note])?.0 == BpfOutcome::Caught {
+                return Ok((outcome, note));
+            }
+        }
+        let note = "tests fail that pass by themselves".to_owned();
+        Ok((BpfOutcome::Timeout, note))
     }
 
     fn tests(&self, arguments: &[&str]) -> Result<(BpfOutcome, String), String> {
