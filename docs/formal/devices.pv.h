@@ -11,7 +11,7 @@ not attacker(new coins2).
 not attacker(new coins3).
 #endif
 #endif
-#if !defined X25519_BROKEN && !defined X25519_BROKEN_LATER && !defined X25519_LEAKS_LATER
+#if !defined X25519_BROKEN && !defined X25519_BROKEN_LATER
 #if !defined EPHEMERALS_LEAK_I && !defined ORDINARY
 not attacker(new e_i).
 #endif
@@ -51,10 +51,6 @@ process
 #endif
 #ifdef X25519_BROKEN_LATER
 	| (!phase 1; in(net, X: bitstring); out(net, discrete_log(X)))
-#endif
-#ifdef X25519_LEAKS_LATER
-	| (!in(kept, e: bitstring); phase 1; out(net, e))
-	| (!phase 1; in(net, a: bitstring); out(net, x25519(a)))
 #endif
 #ifdef MLKEM_BROKEN_LATER
 	| (!phase 1; in(net, ct: bitstring); out(net, break_ciphertext(ct)))
