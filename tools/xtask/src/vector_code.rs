@@ -4,7 +4,7 @@
 //! Valgrind, which examines other code for constant time, does not know AVX-512. This reads the
 //! machine code. It finds conditional branches, indirect jumps, addresses with an index or a
 //! computed base, gathers, accesses with a mask, divisions, repeated instructions and calls, and says
-//! which origins the value has. The reasons are written by hand into
+//! which origins the value has. The reasons are in
 //! `constant-time/vector-code.tsv`. The table is for one version of the compiler.
 
 mod disassembly;
