@@ -312,7 +312,7 @@ pub fn broker_answers_seeds() -> Vec<Vec<u8>> {
     seeds.push(input(STARTS, &[other.into_bytes()]));
     seeds.push(input(
         STARTS,
-        &[begin[..begin.len() / 2].as_bytes().to_vec()],
+        &[begin.as_bytes()[..begin.len() / 2].to_vec()],
     ));
     seeds
 }
