@@ -27,7 +27,7 @@ pub(crate) const ANSWER_TIMEOUT: Duration = Duration::from_secs(2);
 pub(crate) mod public {
     #[cfg(not(target_os = "linux"))]
     pub use super::elsewhere::zone;
-    #[cfg(all(target_os = "linux", feature = "testing"))]
+    #[cfg(all(target_os = "linux", any(test, feature = "testing")))]
     pub use super::linux::kernel::fuzzing;
     #[cfg(target_os = "linux")]
     pub use super::linux::zone;
