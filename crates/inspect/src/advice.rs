@@ -39,7 +39,8 @@ pub fn remedy(error: &TransparentError) -> Option<String> {
         )),
         TransparentError::Forbidden { .. } => Some(forbidden(limit_of_ebpf())),
         TransparentError::Schema { interface, .. } => Some(format!(
-            "`taupe down {interface}` removes these programs, and the traffic bypasses the tunnel \
+            "commands that name {interface} are executed by its own program while it runs; \
+             `taupe down {interface}` removes these programs, and the traffic bypasses the tunnel \
              until it is up again"
         )),
         error if error.needs_descriptors() => {

@@ -81,12 +81,15 @@ pub fn file_argument(interface: &str) -> String {
         .unwrap_or_else(|| interface.to_owned())
 }
 
-/// Returns the names of all tunnels and locks of this network namespace.
+/// Returns the names of all tunnels that were not brought down, in any network namespace, and of the
+/// locks of this one.
 ///
 /// # Errors
 /// The eBPF file system cannot be read.
 pub fn names() -> Result<BTreeSet<String>, TransparentError> {
-    names_among(&State::default().here())
+    let mut names: BTreeSet<_> = in_effect()?.into_iter().collect();
+    names.extend(State::default().names());
+    Ok(names)
 }
 
 pub(crate) fn names_among(headers: &[Header]) -> Result<BTreeSet<String>, TransparentError> {

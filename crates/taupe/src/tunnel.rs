@@ -16,6 +16,7 @@ use crate::console::{print, say};
 use crate::device::Device;
 use crate::device_log::Destination;
 use crate::endpoint_names::{self, NamesToTake};
+use crate::other_version::OtherProgram;
 use crate::plan::DevicePlan;
 use crate::progress::Console;
 use crate::remarks::with_command;
@@ -251,10 +252,10 @@ fn take_down(
     }
 }
 
-/// Takes all tunnels and locks of this network namespace down. One that stays does not keep the others.
+/// Takes all tunnels, and the locks of this network namespace, down. One that stays does not keep the
+/// others. Those of other namespaces stay, which is an error.
 pub(crate) fn take_all_down(order: DownAll, arguments: &[OsString]) -> ExitCode {
-    let taupe = Compatibility::Taupe;
-    let allowed = root::require(taupe, arguments).map_err(TunnelError::from);
+    let allowed = root::require(Compatibility::Taupe, arguments).map_err(TunnelError::from);
     let names = match allowed.and_then(|()| Ok(names()?)) {
         Ok(names) => names,
         Err(failure) => return crate::complain(&failure, crate::FAILED),
@@ -263,16 +264,42 @@ pub(crate) fn take_all_down(order: DownAll, arguments: &[OsString]) -> ExitCode 
         say(&"no tunnel is up");
     }
     let mut status = ExitCode::SUCCESS;
-    for name in names {
-        let console = Console::new(order.verbose);
-        let word = OsStr::new(&name);
-        match take_down(word, !order.no_save, order.keep_closed, taupe, console) {
+    for name in &names {
+        match take_one_down(name, order) {
             // It has gone with the tunnel that it carried.
             Ok(()) | Err(TunnelError::Down(DownError::NotUp { .. })) => {}
             Err(failure) => status = crate::complain(&failure, crate::FAILED),
         }
     }
     status
+}
+
+fn take_one_down(name: &str, order: DownAll) -> Result<(), TunnelError> {
+    let DownAll {
+        no_save,
+        keep_closed,
+        verbose,
+    } = order;
+    let word = OsStr::new(name);
+    let Some(program) = OtherProgram::of(name) else {
+        let console = Console::new(verbose);
+        return take_down(word, !no_save, keep_closed, Compatibility::Taupe, console);
+    };
+    let options = [(no_save, "--no-save"), (keep_closed, "--keep-closed")];
+    let given = options.iter().filter(|(is_given, _)| *is_given);
+    let options = given.map(|(_, option)| OsStr::new(option));
+    let words: Vec<_> = [OsStr::new("down")]
+        .into_iter()
+        .chain(options)
+        .chain([word])
+        .collect();
+    let outcome = match program.run(&words) {
+        Ok(ended) if ended.success() => return Ok(()),
+        Ok(ended) => ended.to_string(),
+        Err(error) => error.to_string(),
+    };
+    let name = name.to_owned();
+    Err(TunnelError::OtherVersion { name, outcome })
 }
 
 /// Reads a file if it has no errors, or returns what is wrong. A tunnel can be taken down without

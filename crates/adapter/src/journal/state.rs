@@ -64,17 +64,29 @@ impl State {
         here
     }
 
+    /// Returns the names of all tunnels that were not brought down, in any network namespace, also if
+    /// another version has written the journal.
+    #[must_use]
+    pub fn names(&self) -> Vec<String> {
+        let name = |path: PathBuf| Some(path.file_stem()?.to_str()?.to_owned());
+        self.paths().filter_map(name).collect()
+    }
+
     /// Returns all readable journals of a network namespace.
     fn journals(&self, namespace: &Namespace) -> impl Iterator<Item = Contents> {
-        let entries = fs::read_dir(&self.directory).into_iter().flatten();
-        let paths = entries.flatten().map(|entry| entry.path());
-        paths
-            .filter(|path| path.extension().is_some_and(|e| e == "journal"))
+        self.paths()
             .filter_map(|path| {
                 let text = fs::read(&path).ok()?;
                 Contents::read(&path, whole_lines(&text)).ok().flatten()
             })
             .filter(move |contents| contents.header.namespace == *namespace)
+    }
+
+    /// Returns the paths of all journals.
+    fn paths(&self) -> impl Iterator<Item = PathBuf> {
+        let entries = fs::read_dir(&self.directory).into_iter().flatten();
+        let paths = entries.flatten().map(|entry| entry.path());
+        paths.filter(|path| path.extension().is_some_and(|e| e == "journal"))
     }
 
     /// Returns the header of the tunnel that is up on this interface, without waiting for a process

@@ -65,7 +65,7 @@ Examples:
 
 pub(super) const DOWN_STATUS: &str = "\
 Exit status:
-  0  The tunnel is down, and nothing of it is left. With --all: no tunnel is up.
+  0  The tunnel is down, and nothing of it is left. With --all: all are.
   1  The tunnel is not up, or a change could not be undone; standard error says
      what, why and what to do.
   2  Wrong usage; nothing was done.";
@@ -197,7 +197,7 @@ impl UpArguments {
 pub(super) struct DownArguments {
     #[command(flatten)]
     file: Option<FileArgument>,
-    /// Take all tunnels down, and end every lock
+    /// Take all tunnels down, and end the locks of this network namespace
     #[arg(long)]
     all: bool,
     /// Do not write the file, despite `SaveConfig = true`

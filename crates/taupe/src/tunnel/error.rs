@@ -122,6 +122,10 @@ pub(super) enum TunnelError {
     Reload(#[from] adapter::ReloadError),
     #[error("{}", advice::save(.0))]
     Save(#[from] adapter::NotSaved),
+    #[error(
+        "another version of Taupe has brought {name} up, and its program did not take it down: {outcome}"
+    )]
+    OtherVersion { name: String, outcome: String },
     #[error("{0}")]
     Ended(String),
     /// If the tunnel was up, the changes that `up` has made stay.

@@ -4,6 +4,7 @@ use std::fs;
 use std::os::unix::fs::symlink;
 use std::path::{Path, PathBuf};
 use std::process::Command;
+use std::time::SystemTime;
 use taupe_lab::peers::Implementation;
 use taupe_lab::{Error, Result, cache, ensure};
 
@@ -13,7 +14,7 @@ const RELEASE: &str = "bookworm";
 /// Version of the package whose program counts as another version's (`scripts/other-version`).
 const OLD: &str = "0.0.9";
 
-/// Returns the folder of a minimal Debian, which tests only read.
+/// Returns the folder of a minimal Debian. Tests do not change it.
 pub(crate) fn debian() -> PathBuf {
     cache::folder("debian").join(RELEASE)
 }
@@ -21,6 +22,25 @@ pub(crate) fn debian() -> PathBuf {
 /// Returns the folder of old.deb and new.deb.
 pub(crate) fn packages() -> Result<PathBuf> {
     Ok(target()?.join("packages-of-tests"))
+}
+
+/// Name of the container image.
+pub(crate) const IMAGE: &str = "taupe:0-test";
+
+/// Returns the archive of the image.
+pub(crate) fn image() -> Result<PathBuf> {
+    let architecture = match std::env::consts::ARCH {
+        "aarch64" => "arm64",
+        _ => "amd64",
+    };
+    Ok(packages()?.join(format!("taupe-0-test-image-{architecture}.tar.gz")))
+}
+
+/// Makes the image of the static programs, which `make musl` has built.
+pub(crate) fn prepare_image() -> Result<()> {
+    let mut command = Command::new(workspace().join("packaging/image"));
+    command.arg(packages()?).env("CARGO_TARGET_DIR", target()?);
+    succeed(command.env("PACKAGE_VERSION", "0-test"))
 }
 
 /// Returns cargo's folder.
@@ -34,7 +54,7 @@ fn workspace() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("../..")
 }
 
-/// Makes both.
+/// Makes the system and the packages.
 pub(crate) fn prepare() -> Result<()> {
     let folder = cache::folder("debian");
     let _lock = cache::lock(&folder, RELEASE)?;
@@ -69,31 +89,40 @@ pub(crate) fn prepare() -> Result<()> {
     package(&other, Some(OLD), "old.deb")
 }
 
+fn time(path: &Path) -> Option<SystemTime> {
+    fs::metadata(path).and_then(|data| data.modified()).ok()
+}
+
+/// Returns the latest time of a change to a file in a folder.
+fn newest_of(folder: &Path) -> Result<Option<SystemTime>> {
+    let entries = fs::read_dir(folder).map_err(Error::io(folder.display().to_string()))?;
+    let mut newest = None;
+    for path in entries.flatten().map(|entry| entry.path()) {
+        newest = newest.max(match path.is_dir() {
+            true => newest_of(&path)?,
+            false => time(&path),
+        });
+    }
+    Ok(newest)
+}
+
 /// Packages a program, unless it is packaged already.
 fn package(program: &Path, version: Option<&str>, name: &str) -> Result<()> {
     let made = packages()?.join(name);
-    let time = |path: &Path| fs::metadata(path).and_then(|data| data.modified()).ok();
-    let sources = workspace().join("packaging/debian");
-    let sources = fs::read_dir(&sources).map_err(Error::io("packaging/debian"))?;
-    let newest = sources
-        .flatten()
-        .filter_map(|entry| time(&entry.path()))
-        .max();
-    if time(&made) > time(program).max(newest) {
+    let newest = newest_of(&workspace().join("packaging"))?.max(time(program));
+    if time(&made) > newest {
         return Ok(());
     }
-    // A built tree, as packaging/deb takes it. The library is not tested here.
+    // A built tree, as packaging/deb takes it. The library and the pages are not tested here.
     let built = packages()?.join(format!("{name}.built"));
     let _ = fs::remove_dir_all(&built);
     let release = built.join("release");
-    let pages = target()?.join("pages-of-tests");
-    fs::create_dir_all(&release).map_err(Error::io("a folder"))?;
-    let mut command = Command::new(env!("CARGO"));
-    command.current_dir(workspace());
-    command.args(["run", "--quiet", "-p", "taupe", "--example", "pages", "--"]);
-    succeed(command.arg(&pages))?;
+    let pages = release.join("pages");
+    fs::create_dir_all(&pages).map_err(Error::io("a folder"))?;
+    for page in ["taupe.1", "taupe.bash", "_taupe", "taupe.fish"] {
+        fs::write(pages.join(page), "of a test\n").map_err(Error::io(page))?;
+    }
     symlink(program, release.join("taupe")).map_err(Error::io("a link"))?;
-    symlink(&pages, release.join("pages")).map_err(Error::io("a link"))?;
     let mut command = Command::new(workspace().join("packaging/deb"));
     command.arg(&built).env("CARGO_TARGET_DIR", &built);
     command.env("PROGRAM_ONLY", "1");

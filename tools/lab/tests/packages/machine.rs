@@ -19,10 +19,10 @@ use taupe_lab::server::Server;
 use taupe_lab::{Error, Result, ensure};
 
 /// An address behind the default route, and behind the tunnel.
-const BEYOND: IpAddr = IpAddr::V4(Ipv4Addr::new(198, 51, 100, 1));
+pub(crate) const BEYOND: IpAddr = IpAddr::V4(Ipv4Addr::new(198, 51, 100, 1));
 
 /// Port of a server that sends its client's address.
-const PORT: u16 = 8080;
+pub(crate) const PORT: u16 = 8080;
 
 /// Port of a server that sends lines until its client ends.
 pub(crate) const DOWNLOAD: u16 = 8081;
@@ -48,7 +48,7 @@ impl Machine {
         Self::with_room(1 << 30)
     }
 
-    /// Returns a machine whose disk has this number of bytes for what is new.
+    /// Returns a machine whose disk has room for this number of bytes.
     pub(crate) fn with_room(bytes: u64) -> Result<Self> {
         let (near, far) = neighbours()?;
         near.ip(&["route", "add", "default", "via", "192.0.2.2"])?;
@@ -111,7 +111,7 @@ impl Machine {
         self.succeeds(&["sed", "-i", &command, "/etc/wireguard/home.conf"])
     }
 
-    /// Fails if an application is not this client to a server: in the tunnel, outside, or blocked.
+    /// Fails unless the server sees the application at this address. `None`: blocked.
     pub(crate) fn must_be(&self, name: &str, who: Option<&str>, when: &str) -> Result<()> {
         let ask = format!("exec 3<>/dev/tcp/{BEYOND}/{PORT} && read -r -u 3 line && echo $line");
         let asked = self.attempt(&["timeout", "10", name, "-c", &ask])?;
@@ -225,7 +225,7 @@ impl Download {
 /// Returns the words before a command that runs it in this root directory.
 fn in_root(root: &str) -> [&str; 6] {
     const PATH: &str = "PATH=/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin";
-    // dpkg is told that nobody answers questions.
+    // dpkg asks no questions.
     [
         "env",
         "-i",
@@ -277,7 +277,7 @@ fn bind(from: &Path, to: &Path) -> Result<()> {
 }
 
 /// Runs the servers, until the sandbox ends.
-fn serve(far: &Host) -> Result<()> {
+pub(crate) fn serve(far: &Host) -> Result<()> {
     let listen = |port| {
         let at = SocketAddr::new(BEYOND, port);
         far.enter(|| TcpListener::bind(at).map_err(Error::io(at.to_string())))

@@ -1,7 +1,9 @@
 //! Debian packages of Taupe in a minimal Debian: installed, upgraded, removed; over an installation by
-//! hand, and on a full disk.
+//! hand, and on a full disk. With `IMAGE=1` also the container image, which needs podman and the programs
+//! of `make musl`.
 
 mod build;
+mod image;
 mod machine;
 
 use machine::Machine;
@@ -12,13 +14,14 @@ use taupe_lab::process::wait_until;
 use taupe_lab::sandbox::{Suite, SystemTest, figure, step};
 use taupe_lab::{Error, Result, ensure};
 
-/// Limit for the time from the package to the first request through the tunnel.
+/// Target for the time from the package to the first request through the tunnel. A busy machine may
+/// take three times as long.
 const FIRST_REQUEST: Duration = Duration::from_secs(60);
 
 const SOON: Duration = Duration::from_secs(30);
 
 fn main() {
-    Suite::new(vec![
+    let mut tests = vec![
         SystemTest::new("upgrade_keeps_tunnels", upgrade_keeps_tunnels),
         SystemTest::new("downgrade_keeps_tunnels", downgrade_keeps_tunnels),
         SystemTest::new("first_request", first_request),
@@ -27,13 +30,25 @@ fn main() {
         SystemTest::new("purge_leaves_nothing", purge_leaves_nothing),
         SystemTest::new("installed_by_hand", installed_by_hand),
         SystemTest::new("disk_full_at_the_upgrade", disk_full_at_the_upgrade),
-    ])
-    .prepare(build::prepare)
-    .parallel(3)
-    .main()
+    ];
+    let with_image = std::env::var_os("IMAGE").is_some();
+    if with_image {
+        tests.push(SystemTest::new("image_proxy", image::proxy));
+        tests.push(SystemTest::new("image_gateway", image::gateway));
+    }
+    Suite::new(tests)
+        .prepare(move || {
+            build::prepare()?;
+            if with_image {
+                build::prepare_image()?;
+            }
+            Ok(())
+        })
+        .parallel(3)
+        .main()
 }
 
-/// From nothing but the package to a request through the tunnel.
+/// Installing the package takes a newcomer to a request through the tunnel.
 fn first_request() -> Result<()> {
     let machine = Machine::new()?;
     let start = Instant::now();
@@ -56,12 +71,12 @@ fn first_request() -> Result<()> {
     machine.succeeds(&["taupe", "down", "home"])
 }
 
-/// A tunnel of the version before goes on, and the new command works on it.
+/// Upgrading keeps tunnels up, and the new command works on them.
 fn upgrade_keeps_tunnels() -> Result<()> {
     replaced("old.deb", "new.deb")
 }
 
-/// The same the other way round.
+/// Downgrading keeps tunnels up.
 fn downgrade_keeps_tunnels() -> Result<()> {
     replaced("new.deb", "old.deb")
 }
@@ -104,7 +119,7 @@ fn replaced(first: &str, second: &str) -> Result<()> {
     machine.succeeds(&["taupe", "down", "home"])
 }
 
-/// No tunnel is left whose applications nobody could unblock any more.
+/// Removing takes tunnels down: afterwards nobody could unblock their applications.
 fn removal_takes_tunnels_down() -> Result<()> {
     let machine = Machine::new()?;
     machine.install("new.deb")?;
@@ -128,7 +143,7 @@ fn removal_is_refused() -> Result<()> {
     let machine = Machine::new()?;
     machine.install("new.deb")?;
     machine.succeeds(&["taupe", "up", "home"])?;
-    // Its step cannot be undone while the journal is one of a version that is to come.
+    // Undoing is impossible while the journal claims a newer format.
     let journal = "/run/taupe/home.journal";
     let path = machine.path(journal);
     let text = fs::read_to_string(&path).map_err(Error::io(journal))?;
@@ -167,7 +182,7 @@ fn purge_leaves_nothing() -> Result<()> {
     Ok(())
 }
 
-/// A program in /usr/local hides the package's, which is said.
+/// Installing warns about a program in /usr/local, which hides the package's.
 fn installed_by_hand() -> Result<()> {
     let machine = Machine::new()?;
     let own = machine.path("/usr/local/bin/taupe");
