@@ -9,6 +9,7 @@
 #   make musl       target/cross/x86_64-unknown-linux-musl/taupe and the same for aarch64: static
 #   make packages   target/packages: .deb, .rpm, static archives and container images
 #   make release    the same with the list of crates, checksums and, with SIGNING_KEY=FILE, a signature
+#   make book       target/book/html: the documentation with a search
 #   make install    PREFIX=/usr/local DESTDIR= [ALIASES=1: as wg and wg-quick too]
 #                   [LIBRARY=1: with the library, its headers and taupe.pc;
 #                   LIBDIR=, INCLUDEDIR= where those go]
@@ -34,7 +35,7 @@ HOURS ?= 2000
 SECONDS_EACH ?= 60
 SIMULATE := cargo run --quiet --profile simulate -p taupe-simulator --no-default-features --features fake --
 
-.PHONY: build pages library windows arm64 musl packages release install uninstall demo demo-pq test test-long bench bench-full bench-micro simulate fuzz check clean
+.PHONY: build pages library windows arm64 musl packages release book install uninstall demo demo-pq test test-long bench bench-full bench-micro simulate fuzz check clean
 .DEFAULT_GOAL := build
 
 # No path of this machine goes into what these build, and the version names the commit. They have that
@@ -70,6 +71,9 @@ packages: build pages library musl
 	@scripts/packages build packages
 	@rm -rf "$(PACKAGES)"
 	@for kind in deb rpm tarball image; do packaging/$$kind "$(PACKAGES)" || exit; done
+
+book:
+	@scripts/book
 
 release: packages
 	@packaging/release "$(PACKAGES)"

@@ -13,6 +13,7 @@ mod differences;
 mod implementations;
 
 use std::cell::RefCell;
+use std::collections::BTreeSet;
 
 use taupe_protocol::limits::REJECT_AFTER_MESSAGES;
 use taupe_protocol::testing::replay::WINDOW_LEN;
@@ -71,10 +72,12 @@ struct Run {
     is_spent: bool,
 }
 
-/// A pair of sessions, with the counters that they have accepted.
+/// A pair of sessions.
 struct Tracked {
     sessions: Sessions,
     greatest: u64,
+    /// The counters of this run's genuine messages. Those of earlier runs are below every window.
+    sent: BTreeSet<u64>,
     is_confirmed: bool,
 }
 
@@ -93,6 +96,7 @@ impl Run {
             newest: Tracked {
                 sessions,
                 greatest,
+                sent: BTreeSet::from([greatest]),
                 is_confirmed: true,
             },
             older: None,
@@ -170,6 +174,7 @@ impl Run {
             true => Datagram::Data {
                 counter,
                 greatest: session.greatest,
+                is_repeated: session.sent.contains(&counter),
                 plaintext: &plaintext,
             },
             false => Datagram::Other,
@@ -185,6 +190,7 @@ impl Run {
         // An authentic message with an inner packet that is refused counts too.
         if is_genuine {
             session.greatest = session.greatest.max(counter);
+            session.sent.insert(counter);
             session.is_confirmed = true;
         }
     }
@@ -257,6 +263,7 @@ impl Run {
         let newest = Tracked {
             sessions,
             greatest: 0,
+            sent: BTreeSet::new(),
             is_confirmed: false,
         };
         let before = std::mem::replace(&mut self.newest, newest);

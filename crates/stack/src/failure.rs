@@ -16,7 +16,7 @@ pub enum ConnectFailure {
     NoAddress,
     /// No name server answers, or all of them refuse.
     NameServers,
-    /// The configuration has no name server.
+    /// The configuration has no name server, or the tunnel routes to none.
     NoNameServers,
     /// A router reported the host as unreachable.
     Host,
@@ -26,7 +26,7 @@ pub enum ConnectFailure {
     HopLimit,
     /// The host does not answer.
     Silence,
-    /// Too many connections at once.
+    /// A limit on connections, look-ups or ports is reached.
     Busy,
 }
 
@@ -40,7 +40,7 @@ impl ConnectFailure {
             Self::NoSuchName => "the name does not exist",
             Self::NoAddress => "the name has no address that the tunnel routes",
             Self::NameServers => "no name server of the tunnel answers",
-            Self::NoNameServers => "the tunnel's configuration names no DNS server",
+            Self::NoNameServers => "the tunnel routes to no name server in DNS",
             Self::Host => "the host cannot be reached",
             Self::Refused => "the host refuses the connection",
             Self::HopLimit => "the path has too many hops",

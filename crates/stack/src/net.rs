@@ -470,7 +470,7 @@ impl<C: Copy + Eq + Hash, W> Net<C, W> {
     }
 
     /// Creates a connection for a stray SYN, which the user then passes to [`Net::deliver`].
-    /// Returns `None` if no host can have the addresses.
+    /// Returns `None` if the local port is 0.
     pub fn accept(&mut self, four_tuple: FourTuple, owner: C) -> Option<Stream> {
         let windows = self.buffers.allot();
         let stream = Stream::accept(self.now, four_tuple, self.mtu, windows, seed());

@@ -55,8 +55,8 @@ impl Config {
     /// post-quantum handshakes by `PostQuantum = prefer`. The folder is created if necessary.
     ///
     /// Without a folder, nothing is saved. If the clock of the machine is then set back, peers refuse
-    /// handshakes until it is past the last one. With `PostQuantum = prefer`, each tunnel falls back
-    /// to ordinary handshakes until its first hybrid one.
+    /// handshakes until it is past the last one. With `PostQuantum = prefer`, no pin outlasts
+    /// the tunnel: each new tunnel may fall back to ordinary handshakes until a hybrid one is confirmed.
     #[must_use]
     pub fn state_dir(mut self, folder: impl Into<PathBuf>) -> Self {
         self.state_dir = Some(folder.into());

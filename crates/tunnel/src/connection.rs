@@ -22,9 +22,9 @@ use crate::signals::{Signal, Signals};
 /// other side's end. A connection with data that nobody acknowledges ends 120 s
 /// after the last segment with [`ErrorKind::TimedOut`]; an idle one stays open.
 ///
-/// Dropping it sends the data that was written and then the end, in the background. If there is
-/// received data that was not read, it resets the connection instead. `tokio::io::split` makes halves
-/// for two tasks.
+/// Dropping it sends the written data and the end of the data in the background. Unread data, data that
+/// arrives later, or 60 s without progress reset the connection. `tokio::io::split` makes halves for two
+/// tasks.
 pub struct TcpStream {
     shared: Arc<Connection>,
     signals: Signals,

@@ -7,7 +7,7 @@ use taupe_stack::failure::ConnectFailure;
 
 use crate::config::ConfigError;
 
-/// Reason why there is no tunnel. Nothing of it remains.
+/// Reason why a tunnel could not be opened. All its resources are freed.
 #[derive(Debug, thiserror::Error)]
 pub enum TunnelError {
     /// The text is no valid configuration.

@@ -1,7 +1,7 @@
 #![forbid(unsafe_code)]
-//! A WireGuard tunnel inside a program. Its TCP and UDP sockets are tokio's in use, and go through
-//! the tunnel by a TCP/IP stack in this process. No privileges are needed, and no interface, route
-//! or name server of the system changes.
+//! A WireGuard tunnel inside a program. Its TCP and UDP sockets work like tokio's. A TCP/IP stack in
+//! this process carries their traffic through the tunnel. No privileges are needed, and no interface,
+//! route or name server of the system changes.
 //!
 //! ```no_run
 //! use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
@@ -35,8 +35,8 @@
 //! ```
 //!
 //! A tunnel has one thread, which waits for its UDP sockets and drives `taupe_stack::net::Net`. A
-//! task reads and writes a connection's buffers under that connection's lock, which is held for at
-//! most one batch of packets, and wakes the thread. The handles work on every runtime that polls
+//! task reads and writes a connection's buffers under that connection's lock, and wakes the thread. The
+//! thread holds this lock while it sends the connection's segments, at most one send window. The handles work on every runtime that polls
 //! futures; no reactor of tokio is needed.
 //!
 //! # Configuration
@@ -48,7 +48,7 @@
 //! the keys about applications. The first `Address` of each family is used.
 //!
 //! Names of endpoints are looked up by the system's resolver, in a thread, until there is an
-//! address. [`Config::state_dir`] has the state that outlasts a tunnel.
+//! address. [`Config::state_dir`] sets the folder for state that outlasts a tunnel.
 //!
 //! # Memory and limits
 //!
@@ -57,7 +57,7 @@
 //! | TCP connections | 4096, with those that are still closing | [`ErrorKind::ResourceBusy`]; SYNs from the tunnel are dropped |
 //! | buffers of a connection | 64 KiB to 2112 KiB, a quarter of what exceeds 64 KiB for sending | writes wait; the window closes for the sender |
 //! | buffers of all connections | 256 MiB, and 64 KiB for each connection | further connections get 64 KiB |
-//! | connections that wait for [`TcpListener::accept`] | 128 for each listener | SYNs are dropped, so the sender tries again |
+//! | connections of a listener that are opening or wait for [`TcpListener::accept`] | 128 | SYNs are dropped, so the sender tries again |
 //! | listeners, UDP sockets | 1024 each | [`ErrorKind::ResourceBusy`] |
 //! | received datagrams of a UDP socket | 256 KiB | newer ones are dropped ([`UdpSocket::dropped`]) |
 //! | sent datagrams of a UDP socket | 64 KiB | [`UdpSocket::send_to`] waits |

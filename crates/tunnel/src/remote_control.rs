@@ -87,6 +87,13 @@ impl RemoteControl {
     }
 }
 
+/// The thread ends with its owner, also if nobody has received the started tunnel.
+impl Drop for RemoteControl {
+    fn drop(&mut self) {
+        self.send(Command::Close { reply: None });
+    }
+}
+
 impl Inbox {
     /// Returns the work so far; later work wakes the thread. Handle the signals first: if a task
     /// drops a listener and then asks for another one at its port, the port is free.

@@ -21,7 +21,7 @@ use crate::udp::UdpSocket;
 /// A WireGuard tunnel.
 ///
 /// Dropping it closes the tunnel with all its sockets: operations on them then fail with
-/// [`ErrorKind::ConnectionAborted`].
+/// [`ErrorKind::ConnectionAborted`], after `recv_from` has returned the datagrams that had arrived.
 pub struct Tunnel {
     control: RemoteControl,
     addresses: Addresses,
@@ -33,8 +33,8 @@ impl Tunnel {
     /// Opens a tunnel: the text of a `wg-quick` file, a parsed [`File`](taupe_config::file::File), or
     /// a [`Config`].
     ///
-    /// The tunnel is ready when this returns. The first packet begins the handshake, or a
-    /// `PersistentKeepalive`; [`Tunnel::state`] shows if it has succeeded.
+    /// The tunnel is ready when this returns. The handshake starts with the first packet, or
+    /// at once if a peer has `PersistentKeepalive`. [`Tunnel::state`] shows the latest handshake.
     ///
     /// # Errors
     ///
@@ -71,16 +71,16 @@ impl Tunnel {
     }
 
     /// Connects to a host by name or address. The tunnel's name servers look the name up, and its
-    /// addresses are tried in turn, IPv6 and IPv4 alternately, for 4 s each. All together take at most
-    /// [`CONNECT_TIMEOUT`] (15 s).
+    /// addresses are tried in turn, IPv6 and IPv4 alternately, for 4 s each. After the look-up, all
+    /// together take at most [`CONNECT_TIMEOUT`] (15 s).
     ///
     /// # Errors
     ///
     /// As [`Tunnel::connect_tcp`]: the error of the last address that was tried. Also those of
     /// [`Tunnel::look_up`].
     pub async fn connect_host(&self, host: &str, port: u16) -> io::Result<TcpStream> {
-        let until = Instant::now() + CONNECT_TIMEOUT;
         let addresses = self.look_up(host).await?;
+        let until = Instant::now() + CONNECT_TIMEOUT;
         let mut error = failed(ConnectFailure::NoAddress);
         let mut remaining = addresses.into_iter().peekable();
         while let Some(address) = remaining.next() {
@@ -117,7 +117,8 @@ impl Tunnel {
 
     /// Looks a name up by the tunnel's name servers. An address is its own result. IPv6 and IPv4
     /// addresses alternate, and families without an `Address` are left out. Results are cached for
-    /// their TTL. A look-up takes at most 16 s.
+    /// their TTL. A look-up takes at most 24 s: four queries, each 2 s by UDP and, if the response is
+    /// truncated, 4 s by TCP.
     ///
     /// # Errors
     ///
@@ -196,11 +197,5 @@ impl Tunnel {
         // An error means that the thread has ended already.
         let close = |reply| Command::Close { reply: Some(reply) };
         let _ = self.control.ask(close).await;
-    }
-}
-
-impl Drop for Tunnel {
-    fn drop(&mut self) {
-        self.control.send(Command::Close { reply: None });
     }
 }

@@ -33,6 +33,8 @@ pub(super) enum Datagram<'a> {
         counter: u64,
         /// The greatest counter that the session has accepted.
         greatest: u64,
+        /// True if the session had a message with this counter before.
+        is_repeated: bool,
         plaintext: &'a [u8],
     },
     /// A genuine cookie reply to an initiation.
@@ -49,10 +51,11 @@ pub(super) fn is_legitimate(datagram: &Datagram<'_>, verdicts: &Both<Verdict>) -
         Datagram::Data {
             counter,
             greatest,
+            is_repeated,
             plaintext,
         } => {
             assert!(counter < REJECT_AFTER_MESSAGES);
-            is_of_windows(greatest.saturating_sub(counter), verdicts)
+            is_of_windows(greatest.saturating_sub(counter), is_repeated, verdicts)
                 || is_of_short_header(plaintext, verdicts)
         }
         Datagram::Cookie { is_repeated } => is_repeated && is_of_cookie(verdicts),
@@ -61,8 +64,12 @@ pub(super) fn is_legitimate(datagram: &Datagram<'_>, verdicts: &Both<Verdict>) -
 }
 
 /// boringtun's window has 1,024 counters, Taupe's has the [`WINDOW_LEN`] of the kernel.
-fn is_of_windows(distance: u64, verdicts: &Both<Verdict>) -> bool {
-    (BORINGTUN_WINDOW..=WINDOW_LEN).contains(&distance) && verdicts.boringtun == Verdict::Refused
+fn is_of_windows(distance: u64, is_repeated: bool, verdicts: &Both<Verdict>) -> bool {
+    // Nobody accepts a counter twice.
+    let may_accept = !is_repeated || verdicts.taupe == Verdict::Refused;
+    (BORINGTUN_WINDOW..=WINDOW_LEN).contains(&distance)
+        && verdicts.boringtun == Verdict::Refused
+        && may_accept
 }
 
 /// boringtun does not compare the lengths in an IPv4 header with each other, so it delivers a packet

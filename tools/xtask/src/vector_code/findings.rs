@@ -6,6 +6,9 @@ use super::disassembly::{Instruction, MachineFunction, Memory, Operand, is_vecto
 use super::origins::{Origins, Values, list, values};
 use super::registers::general;
 
+/// Prefixes that repeat an instruction on strings, as often as `rcx` or its data say.
+const REPETITIONS: [&str; 3] = ["rep ", "repz ", "repnz "];
+
 /// An instruction to explain, without addresses and registers.
 #[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Debug)]
 pub(super) struct Finding {
@@ -69,7 +72,7 @@ pub(super) fn findings(function: &MachineFunction) -> Vec<(u64, Finding)> {
             .any(|it| plain.starts_with(it))
         {
             add("division", plain, "vector".to_owned());
-        } else if name.starts_with("rep ") {
+        } else if plain != "ret" && REPETITIONS.iter().any(|it| name.starts_with(it)) {
             let count = Operand::Register {
                 name: "rcx".to_owned(),
                 mask: None,
