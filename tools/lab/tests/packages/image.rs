@@ -2,10 +2,8 @@
 
 use crate::build;
 use crate::machine::{BEYOND, PORT, TUNNEL, serve};
-use rustix::mount::{MountFlags, UnmountFlags, mount, unmount};
 use std::fs;
 use std::os::unix::fs::PermissionsExt as _;
-use std::path::Path;
 use std::time::Duration;
 use taupe_lab::host::{Host, neighbours};
 use taupe_lab::process::{Process, wait_until};
@@ -27,11 +25,6 @@ struct Podman {
 impl Podman {
     /// Loads the image.
     fn new(host: &Host) -> Result<Self> {
-        // Its runtime refuses a hierarchy with controllers of cgroup1.
-        let groups = Path::new("/sys/fs/cgroup");
-        let _ = unmount(groups, UnmountFlags::DETACH);
-        mount("cgroup", groups, "cgroup2", MountFlags::empty(), None)
-            .map_err(Error::io("cgroup2"))?;
         let options = [
             format!("--root={}", scratch("images").display()),
             format!("--runroot={}", scratch("containers").display()),
@@ -49,12 +42,11 @@ impl Podman {
     }
 
     fn words<'a>(&'a self, words: &[&'a str]) -> Vec<&'a str> {
+        // Commands of a host have a /sys of their own. The container's runtime wants cgroup2 there.
+        const MOUNT: &str = "mount -t cgroup2 none /sys/fs/cgroup && exec podman \"$@\"";
         let options = self.options.iter().map(String::as_str);
-        ["podman"]
-            .into_iter()
-            .chain(options)
-            .chain(words.iter().copied())
-            .collect()
+        let shell = ["sh", "-c", MOUNT, "sh"].into_iter();
+        shell.chain(options).chain(words.iter().copied()).collect()
     }
 
     fn run(&self, words: &[&str]) -> Result<String> {
