@@ -11,7 +11,9 @@ use crate::client::WORD;
 use crate::daemon::{self, CAPTURE, settings};
 use crate::inward::LIMIT;
 use crate::link_local;
-use crate::scene::{QUIET, REMOTE, Scene, TUNNEL, at, everything_but, nothing, unmet, without_tcx};
+use crate::scene::{
+    QUIET, REMOTE, Scene, TUNNEL, at, everything_but, meet, nothing, unmet, without_tcx,
+};
 use std::io::Write as _;
 use std::net::{SocketAddr, TcpListener, TcpStream, UdpSocket};
 use std::process::Command;
@@ -108,6 +110,8 @@ impl Yard {
                 host.ip(&[&["-6", "route", "add", "fd09::/64"], v6].concat())?;
             }
         }
+        meet(&guest, "fd09::1")?;
+        meet(&shelf, "fd10::1")?;
         Ok(Self {
             scene,
             guest,
@@ -164,7 +168,7 @@ impl Yard {
     /// Checks that machines behind home reach each other.
     fn is_inside(&self) -> Result<()> {
         for address in SHELF {
-            // On a busy machine, neighbours may be found later than an application waits.
+            // On a busy machine, an answer may come later than an application waits.
             wait_until(&format!("{address} reached"), LIMIT, || {
                 Ok(self.ask(&["tcp", &at(address, 80)])? == "inside")
             })?;

@@ -21,6 +21,7 @@ use taupe_config::application::{AppRules, Rule};
 use taupe_config::destinations::{self, Class};
 use taupe_lab::capture::Capture;
 use taupe_lab::host::{Host, add_address, link};
+use taupe_lab::process::wait_until;
 use taupe_lab::{Error, Result, ensure};
 use taupe_os_linux::netlink::Address;
 use taupe_os_linux::tun::{Offloads, Tun};
@@ -79,6 +80,14 @@ pub(crate) fn networks(list: &[&str]) -> Vec<IpNet> {
         .collect()
 }
 
+/// Waits until a host finds its neighbour, which may take longer than an application waits.
+pub(crate) fn meet(host: &Host, neighbour: &str) -> Result<()> {
+    let ping = ["ping", "-n", "-c", "1", "-W", "1", neighbour];
+    wait_until(neighbour, Duration::from_secs(30), || {
+        Ok(host.attempt(&ping)?.status == Some(0))
+    })
+}
+
 /// The machines and their links.
 pub(crate) struct Scene {
     pub(crate) home: Host,
@@ -102,6 +111,8 @@ impl Scene {
         home.ip(&["-6", "route", "add", "default", "via", "2001:db8:1::1"])?;
         home.sysctl("net/ipv4/conf/all/rp_filter", "1")?;
         home.sysctl("net/ipv4/ping_group_range", "0 2147483647")?;
+        meet(&home, "2001:db8:1::1")?;
+        meet(&far, "2001:db8:1::2")?;
         answers(&far, "far")?;
         let (tun, beyond, pumps) = tunnel(&home, TUNNEL, "beyond")?;
         Ok(Self {
