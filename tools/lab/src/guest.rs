@@ -134,6 +134,24 @@ impl Emulator {
     }
 }
 
+/// QEMU, with the guest's agent; `Err` with its output if it ended.
+type Boot = std::result::Result<(Process, Agent), String>;
+
+/// Runs QEMU until the guest's agent answers at `socket`, or until it ends.
+fn start_emulator(host: &Host, command: &[&str], name: &str, socket: &str) -> Result<Boot> {
+    let mut qemu = host.spawn(command)?;
+    let mut stream = None;
+    wait_until("QEMU's start", BOOT, || {
+        stream = UnixStream::connect(socket).ok();
+        Ok(stream.is_some() || !qemu.runs()?)
+    })?;
+    match stream.map(|stream| Agent::connect(name, stream, BOOT)) {
+        Some(Ok(agent)) => Ok(Ok((qemu, agent))),
+        Some(Err(error)) if qemu.runs()? => Err(error),
+        _ => Ok(Err(qemu.output().trim().to_owned())),
+    }
+}
+
 /// A running virtual machine.
 ///
 /// It ends when the last handle to it is dropped: this one or a [`Tunnel`] in it. Its console is
@@ -226,14 +244,16 @@ impl Guest {
             "-device", "virtserialport,chardev=agent",
         ];
         let network: Vec<_> = network.iter().map(|word| &**word).collect();
-        let mut qemu = host.spawn(&[&machine[..], &network].concat())?;
-        let mut stream = None;
-        wait_until("QEMU's start", BOOT, || {
-            stream = UnixStream::connect(&socket).ok();
-            Ok(stream.is_some() || !qemu.runs()?)
-        })?;
-        let stream = stream.ok_or_else(|| Error::unmet(format!("QEMU: {}", qemu.output())))?;
-        let agent = Agent::connect(&name, stream, BOOT)?;
+        let command = [&machine[..], &network].concat();
+        let mut booted = start_emulator(host, &command, &name, &socket)?;
+        // See `GuestOptions::parallel`.
+        if let Err(output) = &booted
+            && equipment.parallel
+        {
+            eprintln!("{} {name}: once more, since QEMU ended: {output}", uptime());
+            booted = start_emulator(host, &command, &name, &socket)?;
+        }
+        let (qemu, agent) = booted.map_err(|output| Error::unmet(format!("QEMU: {output}")))?;
         eprintln!("{} {name}: up after {:?}", uptime(), start.elapsed());
 
         let machine = Machine {

@@ -197,7 +197,9 @@ impl UpArguments {
 pub(super) struct DownArguments {
     #[command(flatten)]
     file: Option<FileArgument>,
-    /// Take all tunnels down, and end the locks of this network namespace
+    /// Take down all tunnels, and end this namespace's locks
+    ///
+    /// The locks of other network namespaces stay, and so do the tunnels of other mount namespaces.
     #[arg(long)]
     all: bool,
     /// Do not write the file, despite `SaveConfig = true`

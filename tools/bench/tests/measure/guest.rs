@@ -7,7 +7,7 @@ use taupe_lab::sandbox::{SystemTest, figure};
 use taupe_lab::{Error, Result, ensure, guest};
 
 pub(crate) fn tests() -> Vec<SystemTest> {
-    let limit = guest::BOOT + Duration::from_secs(60);
+    let limit = guest::BOOT + Duration::from_secs(300);
     vec![SystemTest::new("tunnels_are_measured_inside_a_guest", tunnels_are_measured).limit(limit)]
 }
 
