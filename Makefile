@@ -15,7 +15,8 @@
 #                   LIBDIR=, INCLUDEDIR= where those go]
 #   make uninstall  PREFIX=/usr/local DESTDIR= [LIBDIR=, INCLUDEDIR=]
 #   make demo       one application through a tunnel and nothing else, with evidence;
-#                   KEEP=1 leaves its network namespaces for you to look at
+#                   KEEP=1 leaves its network namespaces for you to look at,
+#                   CAST=FILE also writes a recording for asciinema
 #   make demo-pq    the post-quantum tutorial (docs/tutorial-post-quantum.md), followed
 #   make test       everything that CI runs
 #   make test-long  tests that take hours: whole emulated machines, fuzzing, long simulations

@@ -22,6 +22,7 @@ mod keys;
 mod line;
 mod look_alike;
 mod parse;
+mod peer_name;
 mod present_keys;
 mod print;
 mod report;
@@ -47,6 +48,7 @@ pub use diagnostic::{
 pub use key_file::{KeyFile, KeyFileProblem, KeyFiles, MAX_KEY_FILE};
 pub use keys::{ForeignPurpose, Key, Section};
 pub use parse::{parse, parse_with, parse_without_key_files};
+pub use peer_name::{MAX_PEER_NAME, PeerName};
 pub use print::{Current, print, save};
 pub use strip::strip;
 pub use transparent::{Forwarded, KillSwitch, SystemBus, Transparent};
@@ -173,6 +175,8 @@ pub struct Peer {
     pub disallowed_ips: Vec<IpNet>,
     /// `PersistentKeepalive` in seconds; 0 is off.
     pub persistent_keepalive: Option<u16>,
+    /// `Name`, also of a comment `# Name = …` or `# friendly_name = …`.
+    pub name: Option<PeerName>,
     /// Line of its `[Peer]`, counted from 1; 0 if it does not come from a file.
     pub line: usize,
 }

@@ -18,27 +18,27 @@ use crate::traffic;
 use crate::tunnel::{file_argument, names_among, open_maps};
 use crate::{dns, endpoint_names, families};
 use serde::Serialize;
-use std::collections::BTreeSet;
+use std::collections::{BTreeSet, HashMap};
 use std::path::PathBuf;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 use taupe_adapter::journal::Header;
 use taupe_adapter::{Compatibility, State as Journals};
-use taupe_client::{DeviceStatus, PeerStatus, Suite};
+use taupe_client::PublicKey;
 use taupe_config::destinations::table_for_peers;
-use taupe_config::file::{File, Forwarded, Key, Peer as FilePeer};
+use taupe_config::file::{File, Forwarded, Key, Peer as FilePeer, PeerName};
 use taupe_os_linux::netlink::{Netlink, NetlinkError};
-use taupe_runtime::clock::boot;
 use taupe_transparent::capture::missing_dns_feature;
 use taupe_transparent::error::TransparentError;
 use taupe_transparent::programs::{CaptureMode, MissingFeature, TunnelMaps};
 use taupe_transparent::state::Lock;
 use taupe_transparent::uplinks::{LinkHeader, survey};
-use taupe_uapi::show;
 
 pub use code::FindingCode;
 use devices::Devices;
 pub use devices::warnings;
 pub use findings::{Finding, State};
+use peers::FilePeers;
+pub use peers::{Peer, PeerLanes, PostQuantumStatus};
 pub use settings::with_advice;
 
 /// Reason why no state can be shown.
@@ -207,80 +207,6 @@ pub struct Counter {
     pub text: &'static str,
 }
 
-/// A peer, without secrets.
-#[derive(Serialize)]
-pub struct Peer {
-    /// Key in base64.
-    pub public_key: String,
-    /// Address and port.
-    pub endpoint: Option<String>,
-    /// Time of the latest handshake, in seconds since 1970.
-    pub latest_handshake: Option<u64>,
-    /// Initiations since the last packet of the peer.
-    pub unanswered_handshakes: u32,
-    /// Bytes of encrypted packets from the peer.
-    pub received_bytes: u64,
-    /// Bytes of encrypted packets to the peer.
-    pub sent_bytes: u64,
-    /// `None` if post-quantum handshakes are not configured.
-    pub post_quantum: Option<PostQuantumStatus>,
-    /// `None` without a session, or if the device has one lane.
-    pub lanes: Option<PeerLanes>,
-}
-
-/// Lanes of the session with a peer.
-#[derive(Serialize)]
-pub struct PeerLanes {
-    /// Number of lanes on which this device receives the session.
-    pub receiving: usize,
-    /// Number of lanes of the peer's device; 1 if the device has not stated a number.
-    pub remote: usize,
-    /// True if the network interleaves the peer's packets, so that they are received on one lane.
-    pub interleaved: bool,
-}
-
-impl PeerLanes {
-    fn of(peer: &PeerStatus) -> Option<Self> {
-        let lanes = peer.lanes?;
-        Some(Self {
-            receiving: lanes.receiving.count(),
-            remote: lanes.remote.count(),
-            interleaved: lanes.interleaved,
-        })
-    }
-}
-
-/// Post-quantum state of the handshakes with a peer.
-#[derive(Serialize)]
-pub struct PostQuantumStatus {
-    /// Setting: `require`, `prefer` or `off`.
-    pub wanted: &'static str,
-    /// True if the setting is `prefer` and the peer has made a post-quantum handshake, which is
-    /// required from then on.
-    pub latched: bool,
-    /// Post-quantum suite of the session. `None` for an ordinary session, or without a session.
-    pub suite: Option<&'static str>,
-    /// `ordinary` or the suite of the session. `None` without a session.
-    pub session: Option<&'static str>,
-    /// Setting and session in words, to be printed after `post-quantum:`.
-    pub text: String,
-}
-
-impl PostQuantumStatus {
-    fn of(device: &DeviceStatus, peer: &PeerStatus) -> Option<Self> {
-        let wanted = show::handshake_mode(peer)?;
-        let now = boot();
-        let session = peer.session.filter(|session| session.is_alive(now));
-        Some(Self {
-            wanted: wanted.name(),
-            latched: peer.pq_pinned,
-            suite: session.and_then(|session| session.suite.map(Suite::name)),
-            session: session.map(|session| session.name()),
-            text: show::handshake_state(device, peer, now)?.to_string(),
-        })
-    }
-}
-
 impl Tunnel {
     fn look(
         interface: &str,
@@ -367,7 +293,8 @@ impl Tunnel {
             let before = tunnel.findings.len();
             tunnel.add_outer(devices);
             let is_cut_off = tunnel.findings.len() > before;
-            tunnel.add_peers(device, file.as_ref(), is_cut_off);
+            let in_file = FilePeers::of(file.as_ref());
+            tunnel.add_peers(device, &in_file, is_cut_off);
             // If a peer does not answer, neither do the name servers behind it.
             let all_answer = tunnel.findings.len() == before;
             if all_answer && tunnel.mode == Some(Mode::Transparent) {
@@ -376,7 +303,7 @@ impl Tunnel {
                     .findings
                     .extend(silent.iter().map(findings::silent_name_servers));
             }
-            let shared = devices.sharing_key(interface, file.as_ref());
+            let shared = devices.sharing_key(interface, &in_file);
             tunnel.findings.extend(shared);
         }
         if let Some(header) = header {
@@ -439,7 +366,7 @@ impl Tunnel {
         };
         for peer in &device.status.peers {
             // Peers of an outer tunnel always have an Endpoint in their file.
-            match peers::assess(device, peer, false, Some(device.fwmark)) {
+            match peers::assess(device, peer, &FilePeers::default(), Some(device.fwmark)) {
                 Some(findings::PeerAssessment::Finding(Finding { code, text })) => {
                     let text = peers::of_outer(outer, &text);
                     self.findings.push(Finding::new(code, text));
@@ -454,15 +381,13 @@ impl Tunnel {
 
     /// Adds findings about peers. If the tunnel `is_cut_off` by the tunnel that carries it, its own
     /// peers' silence is no finding.
-    fn add_peers(&mut self, device: &taupe_client::Device, file: Option<&File>, is_cut_off: bool) {
+    fn add_peers(&mut self, device: &taupe_client::Device, file: &FilePeers<'_>, is_cut_off: bool) {
         // The path of a tunnel through another one lies in a network that this machine cannot
         // examine.
         let mark = self.via.is_none().then_some(device.fwmark);
         let mut awaiting = 0;
         for peer in &device.status.peers {
-            let key = peers::encoded(peer);
-            let is_initiator = peers::is_initiator(peer, file);
-            match peers::assess(device, peer, is_initiator, mark) {
+            match peers::assess(device, peer, file, mark) {
                 Some(findings::PeerAssessment::Finding(_)) if is_cut_off => {}
                 Some(findings::PeerAssessment::Finding(finding)) => {
                     self.findings.push(finding);
@@ -474,16 +399,7 @@ impl Tunnel {
                 Some(findings::PeerAssessment::AwaitingInitiation) => awaiting += 1,
                 None => {}
             }
-            self.peers.push(Peer {
-                public_key: key,
-                endpoint: peer.endpoint.map(|endpoint| endpoint.to_string()),
-                latest_handshake: peer.latest_handshake.map(|at| at.as_secs()),
-                unanswered_handshakes: peer.unanswered.map_or(0, |silence| silence.initiations),
-                received_bytes: peer.rx_bytes,
-                sent_bytes: peer.tx_bytes,
-                post_quantum: PostQuantumStatus::of(&device.status, peer),
-                lanes: PeerLanes::of(peer),
-            });
+            self.peers.push(Peer::of(device, peer, file));
         }
         self.notes
             .extend(findings::awaiting_note(awaiting, device.status.peers.len()));
@@ -553,6 +469,17 @@ impl Tunnel {
             self.notes.extend(missing.iter().map(ToString::to_string));
         }
     }
+}
+
+/// Returns the names that the file of a tunnel gives to its peers.
+#[must_use]
+pub fn peer_names(interface: &str) -> HashMap<PublicKey, PeerName> {
+    let header = Journals::default().of_running(interface);
+    let file = header.as_ref().and_then(current_file);
+    let peers = file.into_iter().flat_map(|file| file.peers);
+    peers
+        .filter_map(|peer| Some((peer.public_key, peer.name?)))
+        .collect()
 }
 
 /// Reads the current content of a tunnel's file. `None` if it cannot be read or has errors.

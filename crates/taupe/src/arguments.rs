@@ -27,6 +27,7 @@ use ipnet::IpNet;
 use std::borrow::Cow;
 use std::ffi::OsString;
 use std::path::{Path, PathBuf};
+use std::time::Duration;
 use taupe_config::application::Application;
 use taupe_config::file::Compatibility;
 use taupe_inspect::destination::Destination;
@@ -180,6 +181,10 @@ pub(crate) struct StatusOrder {
     /// A path or a name. Default: all tunnels.
     pub(crate) file: Option<OsString>,
     pub(crate) json: bool,
+    /// List all peers.
+    pub(crate) all_peers: bool,
+    /// Interval for printing it again.
+    pub(crate) watch: Option<Duration>,
 }
 
 /// Arguments of `taupe flows`.

@@ -1,15 +1,19 @@
 //! `taupe status`: shows tunnels as text or as JSON.
 
+mod peers;
 mod print;
 
 use crate::arguments::StatusOrder;
 use crate::console::{self, NotPrinted};
 use crate::paint::Paint;
 use crate::root;
+use crate::system::is_closed_within;
 use std::ffi::OsString;
+use std::io::{self, IsTerminal as _};
 use std::process::ExitCode;
 use taupe_adapter::Compatibility;
 use taupe_inspect::advice;
+use taupe_inspect::json;
 use taupe_inspect::status::{self, State, look};
 
 /// Exit status if no state is known, and for wrong usage.
@@ -45,13 +49,31 @@ pub(crate) fn main(order: &StatusOrder, arguments: &[OsString]) -> ExitCode {
 
 fn run(order: &StatusOrder, arguments: &[OsString]) -> Result<State, StatusCommandError> {
     root::require(Compatibility::Taupe, arguments)?;
-    let status = look(order.file.as_deref())?;
-    let text = if order.json {
-        status.json()
-    } else {
-        print::text(&status, Paint::of_stdout())
+    let Some(every) = order.watch else {
+        let status = look(order.file.as_deref())?;
+        let text = match order.json {
+            true => status.json(),
+            false => text(&status, order),
+        };
+        console::print(text.as_bytes())?;
+        // A missing tunnel counts as down.
+        return Ok(status.state.unwrap_or(State::Down));
     };
-    console::print(text.as_bytes())?;
-    // A missing tunnel counts as down.
-    Ok(status.state.unwrap_or(State::Down))
+    loop {
+        let status = look(order.file.as_deref())?;
+        let text = match (order.json, io::stdout().is_terminal()) {
+            (true, _) => json::line(&status),
+            // From the top of the screen, and nothing below (ECMA-48 sections 8.3.21 and 8.3.39).
+            (false, true) => format!("\x1b[H\x1b[J{}", text(&status, order)),
+            (false, false) => text(&status, order) + "\n",
+        };
+        console::print(text.as_bytes())?;
+        if is_closed_within(every) {
+            return Ok(status.state.unwrap_or(State::Down));
+        }
+    }
+}
+
+fn text(status: &status::Status, order: &StatusOrder) -> String {
+    print::text(status, order.all_peers, Paint::of_stdout())
 }

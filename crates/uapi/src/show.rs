@@ -13,7 +13,7 @@ use core::str::FromStr;
 use core::time::Duration;
 
 use ipnet::IpNet;
-use taupe_protocol::key::KEY_LEN;
+use taupe_protocol::key::{KEY_LEN, PublicKey};
 use taupe_protocol::time::Instant;
 use taupe_protocol::update::{DeviceStatus, PeerStatus};
 
@@ -45,10 +45,18 @@ pub struct PrettyOptions<'a> {
     pub boot: Instant,
     /// See [`ScopeNames`].
     pub scopes: ScopeNames<'a>,
-    /// Additions of `taupe show`: endpoint names, the state of handshakes, and these lines of label
-    /// and text about the device. Also shortens long lists of networks to `everything except …`.
+    /// Additions of `taupe show`, which also shortens long lists of networks to `everything except …`.
     /// `None` prints the output of `wg`.
-    pub extra: Option<&'a [(&'a str, String)]>,
+    pub extra: Option<Extra<'a>>,
+}
+
+/// Additions of `taupe show`, beside endpoint names and the state of handshakes.
+#[derive(Clone, Copy)]
+pub struct Extra<'a> {
+    /// Lines of label and text about the device.
+    pub lines: &'a [(&'a str, String)],
+    /// Returns the name of a peer, without control characters.
+    pub name: &'a dyn Fn(&PublicKey) -> Option<String>,
 }
 
 /// Writes the human-readable form of a device. Peers with the most recent handshake come first.
@@ -81,7 +89,7 @@ pub fn pretty(out: &mut impl Write, device: &Device, options: &PrettyOptions<'_>
         label(out, paint, "fwmark")?;
         writeln!(out, "{:#x}", device.fwmark)?;
     }
-    for (name, text) in options.extra.unwrap_or_default() {
+    for (name, text) in options.extra.map_or(&[][..], |extra| extra.lines) {
         label(out, paint, name)?;
         writeln!(out, "{text}")?;
     }
@@ -132,6 +140,13 @@ fn pretty_peer(
     out.write_str(&base64(&peer.public_key.0))?;
     paint.write(out, &[RESET])?;
     out.write_char('\n')?;
+    if let Some(name) = options
+        .extra
+        .and_then(|extra| (extra.name)(&peer.public_key))
+    {
+        label(out, paint, "name")?;
+        writeln!(out, "{name}")?;
+    }
     if peer.preshared_key.is_set() {
         label(out, paint, "preshared key")?;
         writeln!(

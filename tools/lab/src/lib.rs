@@ -12,7 +12,8 @@
 //!   `wg`;
 //! - [`interop`] tests that two implementations interoperate;
 //! - [`server`] is a WireGuard server for tests of one client;
-//! - [`demo`] demonstrates transparent mode, [`tutorial`] follows the post-quantum tutorial;
+//! - [`demo`] demonstrates transparent mode, [`recording`] records its lines, [`tutorial`] follows the
+//!   post-quantum tutorial;
 //! - [`traffic`] sends data through a tunnel and checks that it arrives, [`capture`] captures
 //!   packets on the wire.
 //!
@@ -30,6 +31,7 @@ pub mod interop;
 pub mod packages;
 pub mod peers;
 pub mod process;
+pub mod recording;
 pub mod sandbox;
 pub mod server;
 pub mod snmp;

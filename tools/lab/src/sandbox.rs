@@ -345,18 +345,22 @@ const DETACHED: &str = "\0stays ";
 static IS_DETACHED: AtomicBool = AtomicBool::new(false);
 
 /// Runs this executable again as the first process of a new sandbox, as [`Attached::start`] does,
-/// and prints its output until it ends or requests to stay.
+/// and passes its lines to `print` until it ends or requests to stay.
 ///
 /// # Errors
 ///
-/// [`Error::Start`] without `unshare`, [`Error::Io`].
-pub fn run_attached(inside: &str, log: File) -> Result<AttachedOutcome> {
+/// [`Error::Start`] without `unshare`, [`Error::Io`], those of `print`.
+pub fn run_attached(
+    inside: &str,
+    log: File,
+    mut print: impl FnMut(&str) -> Result<()>,
+) -> Result<AttachedOutcome> {
     let mut attached = Attached::start_printing(inside, &[], Stdio::piped(), log)?;
     let output = attached.child.stdout.take().map(BufReader::new);
     for line in output.into_iter().flat_map(BufReader::lines) {
         let line = line.map_err(Error::io("output of the sandbox"))?;
         let Some(status) = line.strip_prefix(DETACHED) else {
-            console::print(format_args!("{line}\n"));
+            print(&line)?;
             continue;
         };
         let outcome = AttachedOutcome::Detached {

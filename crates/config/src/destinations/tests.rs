@@ -72,6 +72,7 @@ fn peer(allowed: &str, disallowed: &str) -> Peer {
         allowed_ips: networks(allowed),
         disallowed_ips: networks(disallowed),
         persistent_keepalive: None,
+        name: None,
         line: 0,
     }
 }

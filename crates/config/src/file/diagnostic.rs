@@ -299,6 +299,12 @@ pub enum DiagnosticKind {
     /// Not a number of lanes.
     #[error("Lanes is not 1, 2, 4, 8 or 16")]
     Lanes,
+    /// Not a name.
+    #[error(
+        "Name is longer than {} characters, or has an invisible one",
+        super::MAX_PEER_NAME
+    )]
+    Name,
     /// Not a keepalive interval.
     #[error("PersistentKeepalive is neither off nor a number of seconds from 0 to 65535")]
     PersistentKeepalive,

@@ -10,6 +10,7 @@ use super::diagnostic::DiagnosticKind;
 use super::key_file::{self, KeyPaths, SourcedKey};
 use super::keys::Key;
 use super::line::Span;
+use super::peer_name::{self, PeerName};
 use super::present_keys::PresentKeys;
 use super::report::Report;
 use super::value::{self, Value};
@@ -65,6 +66,9 @@ pub(super) struct PeerDraft<'a> {
     pub(super) allowed_ips: Vec<IpNet>,
     pub(super) disallowed_ips: Vec<(IpNet, Span<'a>)>,
     pub(super) persistent_keepalive: Option<u16>,
+    pub(super) name: Option<PeerName>,
+    /// The name in a comment, which [`Self::name`] precedes.
+    pub(super) comment_name: Option<PeerName>,
 }
 
 impl<'a> InterfaceDraft<'a> {
@@ -251,6 +255,15 @@ impl<'a> PeerDraft<'a> {
             allowed_ips: Vec::new(),
             disallowed_ips: Vec::new(),
             persistent_keepalive: None,
+            name: None,
+            comment_name: None,
+        }
+    }
+
+    /// Reads a comment: the text after `#`.
+    pub(super) fn comment(&mut self, comment: Span<'a>) {
+        if self.comment_name.is_none() {
+            self.comment_name = peer_name::in_comment(comment.text);
         }
     }
 
@@ -323,6 +336,10 @@ impl<'a> PeerDraft<'a> {
                     read,
                     report,
                 );
+            }
+            Key::Name => {
+                let name = PeerName::new(value.text).ok_or((value, DiagnosticKind::Name));
+                set_once(&mut self.name, key, value, first, name, report);
             }
             Key::AllowedIps => {
                 for part in value.split(|c| c == ',') {

@@ -103,6 +103,7 @@ impl DiagnosticKind {
             Self::Lanes => {
                 "write, for example, Lanes = 4, or delete the line to use the cores of the machine"
             }
+            Self::Name => "write a shorter name of visible characters, or delete the line",
             Self::PersistentKeepalive => "write, for example, PersistentKeepalive = 25, or off",
             Self::NotBoolean { .. } => "write true or false",
             Self::KillSwitch => {

@@ -53,11 +53,12 @@ pub enum Key {
     PqPrivateKey,
     PqPublicKey,
     PostQuantum,
+    Name,
 }
 
 impl Key {
     /// All keys, by their number.
-    pub(super) const ALL: [Self; 29] = [
+    pub(super) const ALL: [Self; 30] = [
         Self::PrivateKey,
         Self::ListenPort,
         Self::FwMark,
@@ -87,6 +88,7 @@ impl Key {
         Self::PqPrivateKey,
         Self::PqPublicKey,
         Self::PostQuantum,
+        Self::Name,
     ];
 
     /// Returns the name. Case is ignored in files.
@@ -122,6 +124,7 @@ impl Key {
             Self::PqPrivateKey => "PqPrivateKey",
             Self::PqPublicKey => "PqPublicKey",
             Self::PostQuantum => "PostQuantum",
+            Self::Name => "Name",
         }
     }
 
@@ -137,7 +140,8 @@ impl Key {
             | Self::Endpoint
             | Self::PersistentKeepalive
             | Self::PqPublicKey
-            | Self::PostQuantum => Section::Peer,
+            | Self::PostQuantum
+            | Self::Name => Section::Peer,
             _ => Section::Interface,
         }
     }
@@ -174,7 +178,9 @@ impl Key {
     /// Returns true if only Taupe knows the key, so that it may be in a comment.
     #[must_use]
     pub const fn is_taupe_only(self) -> bool {
-        self.is_transparent_mode() || self.is_post_quantum() || matches!(self, Self::Lanes)
+        self.is_transparent_mode()
+            || self.is_post_quantum()
+            || matches!(self, Self::Lanes | Self::Name)
     }
 
     /// Returns true if `wg` itself accepts it. The others are for programs that bring a tunnel up.
@@ -250,6 +256,7 @@ impl Key {
             Self::PqPrivateKey => "(the private ML-KEM key)",
             Self::PqPublicKey => "(the peer's public ML-KEM key)",
             Self::PostQuantum => "require",
+            Self::Name => "alice's laptop",
         };
         format!("{self} = {value}")
     }

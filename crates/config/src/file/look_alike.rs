@@ -64,6 +64,13 @@ pub(super) fn is_look_alike(character: char) -> bool {
     !is_plain && look_alike(character).0 != UNUSUAL
 }
 
+/// Returns true if nobody can see a character, or if it is not part of one line.
+pub(super) fn is_invisible(character: char) -> bool {
+    let is_blank_or_plain = character == ' ' || character.is_ascii_graphic();
+    let is_line_end = matches!(character, '\u{85}' | '\u{2028}' | '\u{2029}');
+    is_line_end || !is_blank_or_plain && look_alike(character).1 == NOTHING
+}
+
 /// Returns the key that a text was probably meant to be: the text without such characters, or else
 /// the text without invisible characters up to the first other one of them.
 pub(super) fn intended_key(text: &str) -> Option<Key> {

@@ -174,6 +174,9 @@ impl<'a> Parser<'a> {
             return not_utf8(&mut self.report);
         }
         if body.text.is_empty() {
+            if let (CurrentSection::Peer(peer), Some((_, comment))) = (&mut self.section, comment) {
+                peer.comment(comment);
+            }
             return;
         }
         let seen = body.text.trim_start_matches(is_look_alike);
@@ -205,8 +208,10 @@ impl<'a> Parser<'a> {
             self.record(key, value);
             return self.report.add(body, DiagnosticKind::NoValue { key });
         }
-        if self.looks_alike(value) || self.is_quoted(key, value) || self.key_paths.omit(key, value)
-        {
+        // Names may have such characters.
+        let is_typed_wrong =
+            key != Key::Name && (self.looks_alike(value) || self.is_quoted(key, value));
+        if is_typed_wrong || self.key_paths.omit(key, value) {
             self.record(key, value);
             return;
         }
@@ -539,6 +544,7 @@ impl<'a> Parser<'a> {
                 allowed_ips: peer.allowed_ips,
                 disallowed_ips: peer.disallowed_ips.into_iter().map(|(ip, _)| ip).collect(),
                 persistent_keepalive: peer.persistent_keepalive,
+                name: peer.name.or(peer.comment_name),
                 line: peer.header.number,
             },
         );
@@ -562,6 +568,7 @@ fn push(peers: &mut Vec<Peer>, peer: Peer) {
             allowed_ips: mem::take(&mut peer.allowed_ips),
             disallowed_ips: mem::take(&mut peer.disallowed_ips),
             persistent_keepalive: peer.persistent_keepalive,
+            name: peer.name.take(),
             line: peer.line,
         }));
         *peers = grown;

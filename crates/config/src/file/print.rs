@@ -142,6 +142,7 @@ fn saved_peer(status: &PeerStatus, old: Option<&Peer>) -> Peer {
         allowed_ips,
         disallowed_ips,
         persistent_keepalive: Some(status.persistent_keepalive).filter(|every| *every != 0),
+        name: old.and_then(|old| old.name.clone()),
         line: 0,
     }
 }
@@ -299,8 +300,13 @@ fn write_peer(out: &mut impl Write, peer: &Peer) -> fmt::Result {
         allowed_ips,
         disallowed_ips,
         persistent_keepalive,
+        name,
         line: _,
     } = peer;
+    if let Some(name) = name {
+        // A comment to every program.
+        writeln!(out, "# {} = {name}", Key::Name)?;
+    }
     write_key(out, Key::PublicKey, &public_key.0)?;
     match (preshared_key, preshared_key_file) {
         (_, Some(path)) => write_key_file(out, Key::PresharedKey, path)?,

@@ -5,6 +5,7 @@ use super::*;
 mod accept;
 mod addresses;
 mod corpus;
+mod names;
 mod post_quantum;
 mod print;
 mod refuse;

@@ -232,6 +232,7 @@ fn same_peer(a: &Peer, b: &Peer) -> bool {
         allowed_ips,
         disallowed_ips,
         persistent_keepalive,
+        name,
         line: _,
     } = a;
     *public_key == b.public_key
@@ -243,4 +244,5 @@ fn same_peer(a: &Peer, b: &Peer) -> bool {
         && *allowed_ips == b.allowed_ips
         && *disallowed_ips == b.disallowed_ips
         && *persistent_keepalive == b.persistent_keepalive
+        && *name == b.name
 }

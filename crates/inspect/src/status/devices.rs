@@ -1,10 +1,10 @@
 //! Running devices of this machine, and the faults that only several of them show.
 
 use super::findings::{self, Finding};
+use super::peers::FilePeers;
 use super::{current_file, peers};
 use taupe_adapter::State as Journals;
 use taupe_client::{Device, DeviceStatus, PeerStatus};
-use taupe_config::file::File;
 
 /// Running devices, by the names of their interfaces.
 pub(super) struct Devices(Vec<(String, Device)>);
@@ -24,7 +24,7 @@ impl Devices {
     }
 
     /// Returns a finding for each other device that has a private key and a peer of this one.
-    pub(super) fn sharing_key(&self, interface: &str, file: Option<&File>) -> Vec<Finding> {
+    pub(super) fn sharing_key(&self, interface: &str, file: &FilePeers<'_>) -> Vec<Finding> {
         let Some(device) = self.get(interface) else {
             return Vec::new();
         };
@@ -32,8 +32,11 @@ impl Devices {
         let findings = others.filter_map(|(name, other)| {
             let mut shared = shared_peers(&device.status, &other.status);
             // A peer that starts handshakes itself selects one of the two devices by its port.
-            let peer = shared.find(|peer| !peers::is_initiator(peer, file))?;
-            Some(findings::shared_key(name, &peers::shown(peer, device)))
+            let peer = shared.find(|peer| !file.is_initiator(peer))?;
+            Some(findings::shared_key(
+                name,
+                &peers::shown(peer, device, file),
+            ))
         });
         findings.collect()
     }
@@ -65,7 +68,8 @@ pub fn warnings(interface: &str) -> Vec<String> {
         return Vec::new();
     };
     let (devices, file) = (Devices::read(), current_file(&header));
-    let (file, outer) = (file.as_ref(), header.outer.map(|outer| outer.name));
+    let outer = header.outer.map(|outer| outer.name);
+    let file = &FilePeers::of(file.as_ref());
     let mut sentences = Vec::new();
     // Datagrams of a tunnel through another one leave by that one.
     match (&outer, devices.get(outer.as_deref().unwrap_or(interface))) {
@@ -74,7 +78,8 @@ pub fn warnings(interface: &str) -> Vec<String> {
             sentences.extend(peers::unreachable(device, file).map(|finding| finding.text));
         }
         (Some(outer), Some(device)) => {
-            let findings = peers::unreachable(device, None);
+            let unknown = FilePeers::default();
+            let findings = peers::unreachable(device, &unknown);
             sentences.extend(findings.map(|finding| peers::of_outer(outer, &finding.text)));
         }
     }

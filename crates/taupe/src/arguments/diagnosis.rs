@@ -4,6 +4,7 @@ use super::{DoctorOrder, FlowsOrder, ReportOrder, StatusOrder};
 use clap::{Args, ValueHint};
 use std::ffi::OsString;
 use std::path::PathBuf;
+use std::time::Duration;
 
 pub(super) const STATUS: &str = "\
 Reasons for degraded:
@@ -38,8 +39,9 @@ JSON:
     forwarded     true if the tunnel carries forwarded traffic
     uplinks       name, guarded
     counters      name, count, text: packets sent, delivered, refused, dropped
-    peers         public_key, endpoint, latest_handshake (Unix time),
-                  unanswered_handshakes, received_bytes, sent_bytes,
+    peers         public_key, name (in the file, or null), endpoint,
+                  latest_handshake (Unix time), unanswered_handshakes,
+                  received_bytes, sent_bytes,
                   post_quantum (wanted, latched, session, suite, text; null if
                   unknown), lanes (receiving, remote, interleaved; null without
                   a session, or if the device has one lane)
@@ -74,6 +76,7 @@ Exit status (of several tunnels, that of the worst):
 pub(super) const STATUS_EXAMPLES: &str = "\
 Examples:
   sudo taupe status
+  sudo taupe status --watch
   sudo taupe status home --json";
 
 pub(super) const FLOWS: &str = "\
@@ -161,6 +164,15 @@ pub(super) struct StatusArguments {
     /// Print JSON
     #[arg(long)]
     json: bool,
+    /// List all peers of a tunnel with many
+    #[arg(long)]
+    peers: bool,
+    /// Print it again every SECONDS (default: 1)
+    ///
+    /// On a terminal it replaces the text before. With `--json` each status is one line.
+    #[arg(long, value_name = "SECONDS", num_args = 0..=1, require_equals = true,
+        default_missing_value = "1", value_parser = clap::value_parser!(u16).range(1..))]
+    watch: Option<u16>,
 }
 
 impl StatusArguments {
@@ -168,6 +180,10 @@ impl StatusArguments {
         StatusOrder {
             file: self.tunnel.file,
             json: self.json,
+            all_peers: self.peers,
+            watch: self
+                .watch
+                .map(|seconds| Duration::from_secs(seconds.into())),
         }
     }
 }

@@ -3,18 +3,15 @@
 use super::{line, look, with_advice};
 use crate::arguments::FlowsOrder;
 use crate::console::{NotPrinted, print, say};
-use rustix::event::{PollFd, PollFlags, Timespec, poll};
-use rustix::stdio::stdout;
+use crate::system::is_closed_within;
 use serde::Serialize;
 use std::collections::BTreeMap;
+use std::time::Duration;
 use taupe_inspect::flows::{Flow, Flows, FlowsError, Id};
 use taupe_inspect::json;
 
 /// Interval between two readings of the flows.
-const EVERY: Timespec = Timespec {
-    tv_sec: 1,
-    tv_nsec: 0,
-};
+const EVERY: Duration = Duration::from_secs(1);
 
 /// Prints changes until the output is closed. If reading fails several times in a row, prints the
 /// error once and continues.
@@ -44,19 +41,11 @@ pub(super) fn follow(order: &FlowsOrder, first: Flows) -> Result<(), NotPrinted>
                 failed = Some(why);
             }
         }
-        if is_broken_pipe() {
+        if is_closed_within(EVERY) {
             return Ok(());
         }
         reading = look(order.file.as_deref());
     }
-}
-
-/// Waits until the next reading. Returns true immediately if the output is closed.
-fn is_broken_pipe() -> bool {
-    let output = stdout();
-    // Without requested events, only an error or the closed reader ends the wait.
-    let mut ends = [PollFd::new(&output, PollFlags::empty())];
-    poll(&mut ends, Some(&EVERY)).is_ok_and(|ended| ended > 0)
 }
 
 fn by_id(flows: Flows) -> BTreeMap<Id, Flow> {

@@ -1,12 +1,11 @@
 //! Text output of `taupe status`.
 
+use super::peers;
 use crate::paint::{Colour, Paint};
 use std::fmt::Write as _;
-use std::time::Duration;
-use taupe_inspect::span;
 use taupe_inspect::status::{Mode, State, Status, Tunnel, now};
 
-pub(super) fn text(status: &Status, paint: Paint) -> String {
+pub(super) fn text(status: &Status, all_peers: bool, paint: Paint) -> String {
     if status.tunnels.is_empty() {
         return "no tunnel is up; `taupe up` brings one up, `taupe show` lists other WireGuard \
                 interfaces\n"
@@ -15,11 +14,11 @@ pub(super) fn text(status: &Status, paint: Paint) -> String {
     status
         .tunnels
         .iter()
-        .map(|one| tunnel(one, paint))
+        .map(|one| tunnel(one, all_peers, paint))
         .collect()
 }
 
-fn tunnel(tunnel: &Tunnel, paint: Paint) -> String {
+fn tunnel(tunnel: &Tunnel, all_peers: bool, paint: Paint) -> String {
     let (word, colour) = match tunnel.state {
         State::Up => ("up", Colour::Green),
         State::Degraded => ("degraded", Colour::Yellow),
@@ -84,26 +83,7 @@ fn tunnel(tunnel: &Tunnel, paint: Paint) -> String {
             }
         );
     }
-    for peer in &tunnel.peers {
-        let mut parts = Vec::new();
-        if let Some(at) = peer.latest_handshake {
-            let age = now().saturating_sub(Duration::from_secs(at));
-            parts.push(format!("latest handshake {} ago", span(age)));
-        }
-        parts.push(format!(
-            "{} received, {} sent",
-            bytes(peer.received_bytes),
-            bytes(peer.sent_bytes)
-        ));
-        if let Some(handshakes) = &peer.post_quantum {
-            parts.push(format!("post-quantum: {}", handshakes.text));
-        }
-        if peer.lanes.as_ref().is_some_and(|lanes| lanes.interleaved) {
-            parts.push("received on one lane, because the network interleaves packets".to_owned());
-        }
-        let endpoint = peer.endpoint.as_deref().unwrap_or("without an endpoint");
-        let _ = writeln!(text, "  peer {endpoint}: {}", parts.join(", "));
-    }
+    peers::write(&mut text, &tunnel.peers, all_peers, now());
     for counter in &tunnel.counters {
         let _ = writeln!(text, "  {} {}", counter.count, counter.text);
     }

@@ -6,7 +6,8 @@ mod without_devices;
 pub(crate) use unix::{ADMINISTRATOR, CONF_FOLDER, DENIED, is_world_accessible, on_signal};
 pub(crate) use unix::{on_signal as on_signal_confined, stdin, stdout};
 pub(crate) use without_devices::{
-    StateFolderError, killed_tunnels, notify_ready, notify_stopping, sees_all_devices, tunnel_lines,
+    StateFolderError, killed_tunnels, notify_ready, notify_stopping, peer_names, sees_all_devices,
+    tunnel_lines,
 };
 
 use rustix::process::{Resource, Rlimit, setrlimit};

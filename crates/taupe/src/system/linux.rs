@@ -11,12 +11,16 @@ pub(crate) use crate::state_dir::PlaceError as StateFolderError;
 pub(crate) use taupe_inspect::is_root as sees_all_devices;
 
 use crate::state_dir::StateDir;
+use rustix::event::{PollFd, PollFlags, poll};
 use rustix::process::{DumpableBehavior, set_dumpable_behavior};
 use sd_notify::{NotifyState, notify};
+use std::collections::HashMap;
 use std::io;
 use std::path::PathBuf;
 use std::sync::mpsc;
+use std::time::Duration;
 use taupe_adapter::State;
+use taupe_client::PublicKey;
 use taupe_config::file::File;
 use taupe_confine::{Rights, restrict_thread};
 use taupe_inspect::tunnel::{file_argument, open_maps};
@@ -42,6 +46,15 @@ pub(crate) fn on_signal_confined(
     // Once the list of calls holds, the thread could not restrict itself.
     let _ = wait.recv();
     Ok(())
+}
+
+/// Waits. Returns true immediately if the reader of standard output is gone.
+pub(crate) fn is_closed_within(time: Duration) -> bool {
+    let output = rustix::stdio::stdout();
+    // Without requested events, only an error or the closed reader ends the wait.
+    let mut ends = [PollFd::new(&output, PollFlags::empty())];
+    let time = time.try_into().ok();
+    poll(&mut ends, time.as_ref()).is_ok_and(|ended| ended > 0)
 }
 
 /// Tells the service manager that the service can be used.
@@ -77,6 +90,12 @@ pub(crate) fn killed_tunnels(is_asked_for: impl Fn(&str) -> bool) -> Vec<String>
         )
     };
     killed.iter().map(message).collect()
+}
+
+/// Returns the names that the file of a tunnel gives to its peers.
+pub(crate) fn peer_names(interface: &str) -> HashMap<PublicKey, String> {
+    let names = taupe_inspect::status::peer_names(interface).into_iter();
+    names.map(|(key, name)| (key, name.to_string())).collect()
 }
 
 /// Returns lines about a tunnel that `taupe up` has set up.

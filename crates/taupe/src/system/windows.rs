@@ -3,7 +3,8 @@
 mod without_devices;
 
 pub(crate) use without_devices::{
-    StateFolderError, killed_tunnels, notify_ready, notify_stopping, sees_all_devices, tunnel_lines,
+    StateFolderError, killed_tunnels, notify_ready, notify_stopping, peer_names, sees_all_devices,
+    tunnel_lines,
 };
 
 use std::fs::File;

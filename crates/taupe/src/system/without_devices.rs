@@ -1,7 +1,9 @@
 //! Systems on which Taupe has no devices that `taupe up` makes, and no service manager to notify.
 
+use std::collections::HashMap;
 use std::env;
 use std::path::PathBuf;
+use taupe_client::PublicKey;
 
 /// There is no folder for the state of peers.
 #[derive(Debug, thiserror::Error)]
@@ -39,6 +41,11 @@ pub(crate) fn sees_all_devices() -> bool {
 /// Returns nothing: there is no `taupe up`.
 pub(crate) fn killed_tunnels(_: impl Fn(&str) -> bool) -> Vec<String> {
     Vec::new()
+}
+
+/// Returns nothing: there is no `taupe up`.
+pub(crate) fn peer_names(_: &str) -> HashMap<PublicKey, String> {
+    HashMap::new()
 }
 
 /// Returns nothing: there is no `taupe up`.

@@ -5,8 +5,8 @@ use crate::system;
 use std::collections::BTreeSet;
 use std::ffi::OsStr;
 use std::time::{Duration, SystemTime};
-use taupe_client::{Device, Suite};
-use taupe_uapi::show::{self, Field, PrettyOptions};
+use taupe_client::{Device, PublicKey, Suite};
+use taupe_uapi::show::{self, Extra, Field, PrettyOptions};
 
 pub(super) fn show(call: &Call<'_>) -> Outcome {
     let word = |index: usize| call.rest.get(index).map(|word| word.to_string_lossy());
@@ -139,17 +139,19 @@ fn pretty(call: &Call<'_>, output: &mut console::Output, device: &Device) -> std
         Compatibility::Taupe => {
             let mut lines = system::tunnel_lines(&device.name);
             lines.extend(fingerprints(device));
-            Some(lines)
+            Some((lines, system::peer_names(&device.name)))
         }
         Compatibility::Wg => None,
     };
+    let name: &dyn Fn(&PublicKey) -> Option<String> =
+        &|key| more.as_ref().and_then(|(_, names)| names.get(key).cloned());
     let how = PrettyOptions {
         colours: console::colours(),
         show_keys: std::env::var_os("WG_HIDE_KEYS").as_deref() == Some(OsStr::new("never")),
         now: SystemTime::UNIX_EPOCH.elapsed().unwrap_or(Duration::ZERO),
         boot: taupe_runtime::clock::boot(),
         scopes: &taupe_client::zone::name,
-        extra: more.as_deref(),
+        extra: more.as_ref().map(|(lines, _)| Extra { lines, name }),
     };
     show::pretty(output, device, &how)
 }

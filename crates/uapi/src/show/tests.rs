@@ -1,4 +1,4 @@
-use super::{Colours, Field, PrettyOptions, field, pretty, showconf};
+use super::{Colours, Extra, Field, PrettyOptions, field, pretty, showconf};
 
 use core::time::Duration;
 
@@ -109,12 +109,18 @@ fn keys_are_hidden_by_default() {
 fn additions_follow_the_output_of_wg() {
     let notes = [("file", "/etc/wireguard/wg0.conf".to_owned())];
     let how = PrettyOptions {
-        extra: Some(&notes),
+        extra: Some(Extra {
+            lines: &notes,
+            name: &|key| (key.0 == [2; 32]).then(|| "alice".to_owned()),
+        }),
         ..plain()
     };
     let text = shown(&device(), &how);
     let file = "  fwmark: 0xca6c\n  file: /etc/wireguard/wg0.conf\n\npeer:";
     assert!(text.contains(file), "{text}");
+    let named = format!("peer: {TWOS}\n  name: alice\n");
+    assert!(text.contains(&named), "{text}");
+    assert_eq!(text.matches("  name: ").count(), 1);
     let name = "  persistent keepalive: every 25 seconds\n  endpoint name: vpn.example.org:99\n\n";
     assert!(text.contains(name), "{text}");
 }
@@ -129,7 +135,10 @@ fn a_long_list_is_written_as_everything_except() {
     assert_eq!(own.len(), 25);
     device.status.peers[0].allowed_ips = own.clone();
     let how = PrettyOptions {
-        extra: Some(&[]),
+        extra: Some(Extra {
+            lines: &[],
+            name: &|_| None,
+        }),
         ..plain()
     };
     let line = "  allowed ips: 0.0.0.0/0, ::/0 except 192.168.1.0/24\n";

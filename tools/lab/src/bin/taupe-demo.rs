@@ -1,12 +1,14 @@
 //! `make demo`: transparent mode with evidence. `make demo-pq`: the post-quantum tutorial.
 //!
 //! Everything runs in private namespaces, which the kernel removes when this process ends, even if
-//! it is killed. With `KEEP=1` they stay.
+//! it is killed. With `KEEP=1` they stay. `CAST=FILE` also writes the lines with their times to a file
+//! for asciinema.
 #![forbid(unsafe_code)]
 
 use rustix::fs::MemfdFlags;
 use std::fs::File;
 use std::io::{Read, Seek};
+use std::path::Path;
 use std::process::ExitCode;
 use std::sync::Arc;
 use std::time::Instant;
@@ -14,6 +16,7 @@ use taupe_lab::console;
 use taupe_lab::demo::{self, Evidence, World};
 use taupe_lab::error::{Error, Result};
 use taupe_lab::peers::Implementation;
+use taupe_lab::recording::Recording;
 use taupe_lab::sandbox::{self, AttachedOutcome};
 use taupe_lab::tutorial::{self, Machines};
 
@@ -27,8 +30,8 @@ fn main() -> ExitCode {
         Some(INSIDE_POST_QUANTUM) => return inside_post_quantum(),
         Some("--post-quantum") => Implementation::WireguardGo
             .install()
-            .and_then(|_| outside(INSIDE_POST_QUANTUM)),
-        _ => outside(INSIDE),
+            .and_then(|_| outside(INSIDE_POST_QUANTUM, "make demo-pq")),
+        _ => outside(INSIDE, "make demo"),
     };
     done.unwrap_or_else(|error| {
         console::warn(format_args!("demo: {error}"));
@@ -54,7 +57,7 @@ fn inside_post_quantum() -> ExitCode {
     }
 }
 
-fn outside(inside: &str) -> Result<ExitCode> {
+fn outside(inside: &str, command: &str) -> Result<ExitCode> {
     if !rustix::process::geteuid().is_root() {
         let own = std::env::current_exe().map_err(Error::io("own executable"))?;
         return Err(Error::unmet(format!(
@@ -65,7 +68,14 @@ fn outside(inside: &str) -> Result<ExitCode> {
     let log = rustix::fs::memfd_create("log", MemfdFlags::CLOEXEC).map_err(Error::io("memory"))?;
     let mut log = File::from(log);
     let copy = log.try_clone().map_err(Error::io("dup"))?;
-    let (succeeded, first) = match sandbox::run_attached(inside, copy)? {
+    let path = std::env::var_os("CAST").filter(|path| !path.is_empty());
+    let recording = path.map(|path| Recording::create(Path::new(&path), command));
+    let mut recording = recording.transpose()?;
+    let print = |line: &str| {
+        console::print(format_args!("{line}\n"));
+        recording.as_mut().map_or(Ok(()), |it| it.add(line))
+    };
+    let (succeeded, first) = match sandbox::run_attached(inside, copy, print)? {
         AttachedOutcome::Ended(status) => (status.success(), None),
         AttachedOutcome::Detached { status, first } => (status == 0, Some(first)),
     };

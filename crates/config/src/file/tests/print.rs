@@ -186,6 +186,7 @@ fn long_lists_read_back() {
             allowed_ips: networks,
             disallowed_ips: Vec::new(),
             persistent_keepalive: Some(0),
+            name: None,
             line: 0,
         }],
         transparent: Transparent::default(),

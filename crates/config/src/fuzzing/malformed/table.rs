@@ -9,7 +9,7 @@ pub(super) const INTERFACE: [(&str, &str); 117] = [
     ("UnknownKey", "Private.Key = {own}"),
     ("UnknownKey", "Nameserver = 10.0.0.1"),
     ("UnknownKey", "Description = home"),
-    ("UnknownKey", "Name = wg0"),
+    ("Misplaced", "Name = wg0"),
     ("UnknownKey", "ListenPorts = 51820"),
     ("UnknownKey", "PreUpp = true"),
     ("UnknownKey", "{own} = PrivateKey"),
@@ -123,7 +123,7 @@ pub(super) const INTERFACE: [(&str, &str); 117] = [
 ];
 
 /// The kind of the error, and a wrong line of `[Peer]`.
-pub(super) const PEER: [(&str, &str); 89] = [
+pub(super) const PEER: [(&str, &str); 91] = [
     ("NoPqPrivateKey", "PqPublicKey = {pq-peer}"),
     ("NoPqPrivateKey", "#@taupe:PqPublicKey = {pq-512}"),
     ("NotAPqKey", "PqPublicKey = {pq-own}"),
@@ -225,6 +225,8 @@ pub(super) const PEER: [(&str, &str); 89] = [
     ("Endpoint", "Endpoint = exa mple!.org:51820"),
     ("PersistentKeepalive", "PersistentKeepalive = 65536"),
     ("PersistentKeepalive", "PersistentKeepalive = 25s"),
+    ("Name", "Name = alice\u{202e}"),
+    ("NoValue", "#@taupe:Name ="),
 ];
 
 /// Line and kind of the error, and the whole file.

@@ -1,5 +1,6 @@
 use super::*;
 use taupe_client::{PresharedKey, PrivateKey, PublicKey};
+use taupe_config::file::File;
 
 /// Returns a device whose private key and peers' public keys consist of these bytes.
 fn device(private: Option<u8>, peers: &[u8]) -> Device {
@@ -33,7 +34,7 @@ fn device(private: Option<u8>, peers: &[u8]) -> Device {
 /// Returns the findings about the first of two devices.
 fn shared(one: Device, other: Device, file: Option<&File>) -> Vec<Finding> {
     let devices = Devices(vec![("home".into(), one), ("work".into(), other)]);
-    devices.sharing_key("home", file)
+    devices.sharing_key("home", &FilePeers::of(file))
 }
 
 #[test]

@@ -3,6 +3,7 @@ use crate::arguments::{
     Action, AppAction, AppOrder, AppPlace, DoctorOrder, ExplainOrder, FlowsOrder, Order,
     ReportOrder, StatusOrder, Up,
 };
+use std::time::Duration;
 use taupe_config::application::Application;
 use taupe_inspect::destination::Destination;
 
@@ -120,14 +121,40 @@ fn keep_closed_and_reset_existing_are_read() {
 #[test]
 fn diagnosis_commands_have_options_for_file_and_json() {
     let home = || Some("home".into());
-    for (line, file, json) in [
-        ("taupe status", None, false),
-        ("taupe status home", home(), false),
-        ("taupe status --json", None, true),
+    let plain = StatusOrder {
+        file: None,
+        json: false,
+        all_peers: false,
+        watch: None,
+    };
+    let seconds = |seconds| Some(Duration::from_secs(seconds));
+    let with = |change: fn(&mut StatusOrder)| {
+        let mut order = plain.clone();
+        change(&mut order);
+        order
+    };
+    for (line, order) in [
+        ("taupe status", plain.clone()),
+        (
+            "taupe status home",
+            with(|it| it.file = Some("home".into())),
+        ),
+        ("taupe status --json", with(|it| it.json = true)),
+        ("taupe status --peers", with(|it| it.all_peers = true)),
     ] {
-        let order = Order::Status(StatusOrder { file, json });
+        assert_eq!(any_order(line, &[]), Order::Status(order), "{line}");
+    }
+    for (line, watch) in [
+        ("taupe status --watch", seconds(1)),
+        ("taupe status --watch=60", seconds(60)),
+    ] {
+        let order = Order::Status(StatusOrder {
+            watch,
+            ..plain.clone()
+        });
         assert_eq!(any_order(line, &[]), order, "{line}");
     }
+    refusal("taupe status --watch=0", &[]);
     let flows = Order::Flows(FlowsOrder {
         file: home(),
         json: true,
