@@ -9,6 +9,7 @@ use crate::error::Error;
 #[derive(Clone, Copy, Default)]
 pub(crate) struct Extensions {
     pub(crate) endpoint_names: bool,
+    pub(crate) keepalive_now: bool,
     pub(crate) post_quantum: bool,
 }
 
@@ -19,13 +20,14 @@ pub(crate) fn uses_extensions(request: &SetRequest) -> bool {
     device.pq_private_key.is_some()
         || peers.any(|peer| {
             peer.endpoint_name.is_some()
+                || peer.keepalive_now
                 || peer.pq_public_key.is_some()
                 || peer.post_quantum.is_some()
         })
 }
 
-/// Removes the fields that a device does not support: endpoint names, and the removal of
-/// post-quantum keys that it cannot have.
+/// Removes the fields that a device does not support: endpoint names, empty packets on request, and
+/// the removal of post-quantum keys that it cannot have.
 ///
 /// # Errors
 /// Returns [`Error::NoPostQuantum`] if the removal would weaken the requested handshakes.
@@ -47,6 +49,7 @@ pub(crate) fn restrict(request: &mut SetRequest, supported: Extensions) -> Resul
         if !supported.endpoint_names {
             peer.endpoint_name = None;
         }
+        peer.keepalive_now &= supported.keepalive_now;
         if !supported.post_quantum {
             peer.pq_public_key = None;
             peer.post_quantum = None;
@@ -86,6 +89,7 @@ mod tests {
             ));
             let taupe = Extensions {
                 endpoint_names: true,
+                keepalive_now: true,
                 post_quantum: true,
             };
             assert!(restrict(&mut request, taupe).is_ok() && uses_extensions(&request));
@@ -96,6 +100,7 @@ mod tests {
             request(|_, peer| peer.post_quantum = Some(None)),
             request(|_, peer| peer.pq_public_key = Some(None)),
             request(|_, peer| peer.endpoint_name = Some(EndpointName::new("a", 1))),
+            request(|_, peer| peer.keepalive_now = true),
         ] {
             assert!(uses_extensions(&request));
             assert!(restrict(&mut request, other).is_ok());

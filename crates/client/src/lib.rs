@@ -130,6 +130,7 @@ fn supported_extensions(interface: &str) -> Result<Extensions, Error> {
     let device = socket::read(stream, interface)?;
     Ok(Extensions {
         endpoint_names: device.supports_endpoint_names,
+        keepalive_now: device.supports_keepalive_now,
         post_quantum: device.supports_post_quantum,
     })
 }

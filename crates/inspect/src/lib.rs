@@ -16,6 +16,7 @@ cfg_if::cfg_if! {
         pub mod dns;
         pub mod doctor;
         pub mod endpoint_names;
+        pub mod events;
         pub mod executables;
         pub mod explain;
         pub mod families;

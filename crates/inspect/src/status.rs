@@ -35,7 +35,7 @@ use taupe_transparent::uplinks::{LinkHeader, survey};
 
 pub use code::FindingCode;
 use devices::Devices;
-pub use devices::warnings;
+pub use devices::{SilentPeer, silent_peers, warnings};
 pub use findings::{Finding, State};
 use peers::FilePeers;
 pub use peers::{Peer, PeerLanes, PostQuantumStatus};
@@ -208,6 +208,28 @@ pub struct Counter {
 }
 
 impl Tunnel {
+    /// Returns a tunnel without properties.
+    pub(crate) fn named(interface: &str) -> Self {
+        Self {
+            interface: interface.to_owned(),
+            state: State::Up,
+            findings: Vec::new(),
+            notes: Vec::new(),
+            mode: None,
+            file: None,
+            via: None,
+            since: None,
+            kill_switch: None,
+            rules: Vec::new(),
+            forwarded: false,
+            uplinks: Vec::new(),
+            gaps: Vec::new(),
+            counters: Vec::new(),
+            peers: Vec::new(),
+            lock: None,
+        }
+    }
+
     fn look(
         interface: &str,
         header: Option<&Header>,
@@ -226,10 +248,6 @@ impl Tunnel {
         };
         let device = devices.get(interface);
         let mut tunnel = Self {
-            interface: interface.to_owned(),
-            state: State::Up,
-            findings: Vec::new(),
-            notes: Vec::new(),
             mode: maps
                 .as_ref()
                 .map(|maps| match maps.mode() {
@@ -243,13 +261,8 @@ impl Tunnel {
             via: header.and_then(|header| Some(header.outer.as_ref()?.name.clone())),
             since: header.map(|header| unix_seconds(header.since())),
             kill_switch: maps.as_ref().map(|maps| kill_switch_word(maps.lock())),
-            rules: Vec::new(),
-            forwarded: false,
-            uplinks: Vec::new(),
-            gaps: Vec::new(),
-            counters: Vec::new(),
-            peers: Vec::new(),
             lock: maps.as_ref().map(TunnelMaps::lock),
+            ..Self::named(interface)
         };
         match unreadable {
             // No fault: `taupe status NAME` has the tunnel's own program look.

@@ -122,6 +122,8 @@ pub struct PeerUpdate {
     pub endpoint_name: Option<Option<EndpointName>>,
     /// Sets the persistent keepalive in seconds; 0 is off.
     pub persistent_keepalive: Option<u16>,
+    /// Sends an empty packet at once, if the device is up. Without a session it begins a handshake.
+    pub keepalive_now: bool,
     /// Removes all of the peer's allowed IPs before `allowed_ips` is applied.
     pub replace_allowed_ips: bool,
     /// Changes of the allowed IPs, in order.
@@ -143,6 +145,7 @@ impl PeerUpdate {
             endpoint: None,
             endpoint_name: None,
             persistent_keepalive: None,
+            keepalive_now: false,
             replace_allowed_ips: false,
             allowed_ips: Vec::new(),
         }

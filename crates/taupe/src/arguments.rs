@@ -71,6 +71,8 @@ pub(crate) enum Order {
     Status(StatusOrder),
     /// List connections and their tunnels.
     Flows(FlowsOrder),
+    /// Print changes of tunnels as they happen.
+    Events(EventsOrder),
     /// Check whether this system can run tunnels.
     Doctor(DoctorOrder),
     /// Write a report for a bug.
@@ -146,6 +148,8 @@ pub(crate) struct Up {
     pub(crate) reset_existing: bool,
     /// Keep blocking selected applications after a signal.
     pub(crate) keep_closed: bool,
+    /// Time to wait for the peers' answers.
+    pub(crate) wait: Option<Duration>,
     pub(crate) device: DeviceSettings,
 }
 
@@ -185,6 +189,16 @@ pub(crate) struct StatusOrder {
     pub(crate) all_peers: bool,
     /// Interval for printing it again.
     pub(crate) watch: Option<Duration>,
+}
+
+/// Arguments of `taupe events`.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub(crate) struct EventsOrder {
+    /// A path or a name. Default: all tunnels.
+    pub(crate) file: Option<OsString>,
+    pub(crate) json: bool,
+    /// Command that a shell runs for each event.
+    pub(crate) command: Option<OsString>,
 }
 
 /// Arguments of `taupe flows`.

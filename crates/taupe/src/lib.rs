@@ -47,6 +47,7 @@ cfg_if::cfg_if! {
         mod endpoints;
         mod exec;
         mod explain;
+        mod events;
         mod flows;
         mod interrupt;
         mod linux;

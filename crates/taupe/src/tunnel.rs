@@ -8,6 +8,7 @@ mod foreground;
 mod hooks;
 mod plan;
 mod transparent;
+mod wait;
 
 use crate::arguments::{Action, DownAll, TunnelOrder, Up};
 use crate::background::{self, BackgroundFiles};
@@ -124,7 +125,11 @@ fn bring_up<D: Device>(
     };
     let brought_up = adapter::up(&tunnel.request(), &mut devices, &mut console);
     tunnel.finish(&brought_up, false);
-    Ok(brought_up?)
+    brought_up?;
+    match up.wait {
+        Some(time) => wait::for_answers(conf.interface.as_str(), time),
+        None => Ok(()),
+    }
 }
 
 /// Fails if the tunnel is up already. The check comes first, so that this error precedes other

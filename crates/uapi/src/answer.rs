@@ -37,6 +37,8 @@ pub struct Device {
     /// True if the device supports endpoint names, as Taupe does. Other devices refuse a `set` with
     /// them.
     pub supports_endpoint_names: bool,
+    /// True if the device sends an empty packet on request, as Taupe does.
+    pub supports_keepalive_now: bool,
 }
 
 impl Device {
@@ -55,6 +57,7 @@ impl Device {
             },
             supports_post_quantum: false,
             supports_endpoint_names: false,
+            supports_keepalive_now: false,
         }
     }
 }
@@ -278,6 +281,7 @@ fn parse_line(
             "features" => {
                 let has = |feature| value.split(' ').any(|word| word == feature);
                 device.supports_endpoint_names = has("endpoint_name");
+                device.supports_keepalive_now = has("keepalive_now");
                 device.supports_post_quantum = has("post_quantum");
             }
             _ => {}

@@ -94,7 +94,7 @@ pub enum RequestProblem {
     /// An unknown key after a `public_key`.
     #[error(
         "not a known key; expected public_key, update_only, remove, preshared_key, endpoint, \
-         endpoint_name, pq_public_key, post_quantum, persistent_keepalive_interval, replace_allowed_ips, allowed_ip or protocol_version"
+         endpoint_name, pq_public_key, post_quantum, persistent_keepalive_interval, keepalive_now, replace_allowed_ips, allowed_ip or protocol_version"
     )]
     UnknownPeerKey,
     /// A key of the device after the first `public_key`.

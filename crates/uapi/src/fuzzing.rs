@@ -117,6 +117,7 @@ fn same_peer(a: &PeerUpdate, b: &PeerUpdate) -> bool {
         endpoint,
         endpoint_name,
         persistent_keepalive,
+        keepalive_now,
         replace_allowed_ips,
         allowed_ips,
     } = a;
@@ -130,6 +131,7 @@ fn same_peer(a: &PeerUpdate, b: &PeerUpdate) -> bool {
         && *endpoint == b.endpoint
         && *endpoint_name == b.endpoint_name
         && *persistent_keepalive == b.persistent_keepalive
+        && *keepalive_now == b.keepalive_now
         && *replace_allowed_ips == b.replace_allowed_ips
         && *allowed_ips == b.allowed_ips
 }

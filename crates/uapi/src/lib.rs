@@ -11,7 +11,7 @@
 //!
 //! # Taupe's additional keys
 //!
-//! The first line of the answer to `get` is `features=endpoint_name post_quantum`. It names the
+//! The first line of the answer to `get` is `features=endpoint_name keepalive_now post_quantum`. It names the
 //! extensions that a `set` may use. Devices of other programs lack the line and refuse these keys.
 //! `wg` ignores unknown keys in an answer.
 //!
@@ -19,6 +19,8 @@
 //!   peer does not answer. In `set` it comes with or without an `endpoint`, in `get` after it. An
 //!   empty value, or an `endpoint` alone, removes the name. A name without an endpoint has no
 //!   effect until it is resolved.
+//! - `keepalive_now=true` (peer, `set`): an empty packet is sent at once, which begins a handshake if
+//!   there is no session.
 //! - `pq_private_key=HEX` (device, `set` and `get`): the 64-byte ML-KEM seed
 //!   (docs/post-quantum.md). All zeros remove it.
 //! - `pq_public_key=HEX` (peer, `set` and `get`): the ML-KEM key. An empty value removes it.

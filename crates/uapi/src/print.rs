@@ -15,7 +15,7 @@ use crate::text::secret_text;
 
 /// Extensions of a `set` that this device supports, separated by blanks. A client omits the keys of
 /// others.
-const FEATURES: &str = "endpoint_name post_quantum";
+const FEATURES: &str = "endpoint_name keepalive_now post_quantum";
 
 /// Returns the complete answer to a `get`, as [`secret_text`].
 #[must_use]
@@ -177,6 +177,7 @@ fn write_peer_update(out: &mut impl Write, peer: &PeerUpdate) -> fmt::Result {
         endpoint,
         endpoint_name,
         persistent_keepalive,
+        keepalive_now,
         replace_allowed_ips,
         allowed_ips,
     } = peer;
@@ -206,6 +207,7 @@ fn write_peer_update(out: &mut impl Write, peer: &PeerUpdate) -> fmt::Result {
     if let Some(seconds) = persistent_keepalive {
         writeln!(out, "persistent_keepalive_interval={seconds}")?;
     }
+    write_flag(out, "keepalive_now", *keepalive_now)?;
     write_flag(out, "replace_allowed_ips", *replace_allowed_ips)?;
     for change in allowed_ips {
         match change {

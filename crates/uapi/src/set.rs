@@ -63,6 +63,7 @@ fn apply_to_device(request: &mut SetRequest, key: &str, value: &str) -> Result<(
         | "pq_public_key"
         | "post_quantum"
         | "persistent_keepalive_interval"
+        | "keepalive_now"
         | "replace_allowed_ips"
         | "allowed_ip"
         | "protocol_version" => return Err(RequestProblem::PeerKeyBeforePeer),
@@ -87,6 +88,7 @@ fn apply_to_peer(
         "post_quantum" if value == DEFAULT => peer.post_quantum = Some(None),
         "post_quantum" => peer.post_quantum = Some(Some(post_quantum(value)?)),
         "persistent_keepalive_interval" => peer.persistent_keepalive = Some(u16_from(value)?),
+        "keepalive_now" => peer.keepalive_now = flag(value)?,
         "replace_allowed_ips" => {
             peer.replace_allowed_ips = flag(value)?;
             peer.allowed_ips.clear();

@@ -4,7 +4,7 @@ use super::findings::{self, Finding};
 use super::peers::FilePeers;
 use super::{current_file, peers};
 use taupe_adapter::State as Journals;
-use taupe_client::{Device, DeviceStatus, PeerStatus};
+use taupe_client::{Device, DeviceStatus, PeerStatus, PublicKey};
 
 /// Running devices, by the names of their interfaces.
 pub(super) struct Devices(Vec<(String, Device)>);
@@ -86,6 +86,35 @@ pub fn warnings(interface: &str) -> Vec<String> {
     let shared = devices.sharing_key(interface, file);
     sentences.extend(shared.into_iter().map(|finding| finding.text));
     sentences
+}
+
+/// A peer that has never answered.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct SilentPeer {
+    /// Its key.
+    pub public_key: PublicKey,
+    /// True if datagrams can be sent to it.
+    pub has_endpoint: bool,
+}
+
+/// Returns the peers of a running tunnel that have never answered, without those that start
+/// handshakes themselves.
+///
+/// # Errors
+/// The device cannot be read.
+pub fn silent_peers(interface: &str) -> Result<Vec<SilentPeer>, taupe_client::Error> {
+    let device = taupe_client::read(interface)?;
+    let file = Journals::default().of_running(interface);
+    let file = file.as_ref().and_then(current_file);
+    let file = FilePeers::of(file.as_ref());
+    let is_silent =
+        |peer: &&PeerStatus| peer.latest_handshake.is_none() && !file.is_initiator(peer);
+    let silent = device.status.peers.iter().filter(is_silent);
+    let silent = silent.map(|peer| SilentPeer {
+        public_key: peer.public_key,
+        has_endpoint: peer.endpoint.is_some(),
+    });
+    Ok(silent.collect())
 }
 
 #[cfg(test)]

@@ -292,9 +292,9 @@ impl Device {
         if let Some(endpoint) = update.endpoint {
             set_endpoint(&mut state, endpoint);
         }
-        let mut keepalive = false;
+        let mut keepalive = up && update.keepalive_now;
         if let Some(seconds) = update.persistent_keepalive {
-            keepalive = up && seconds > 0 && state.keepalive.interval.is_zero();
+            keepalive |= up && seconds > 0 && state.keepalive.interval.is_zero();
             state.keepalive.interval = Duration::from_secs(seconds.into());
             if seconds == 0 {
                 state.timers.stop(Timer::PersistentKeepalive);

@@ -1,6 +1,6 @@
 //! The command lines of `taupe status`, `flows`, `doctor` and `report`.
 
-use super::{DoctorOrder, FlowsOrder, ReportOrder, StatusOrder};
+use super::{DoctorOrder, EventsOrder, FlowsOrder, ReportOrder, StatusOrder};
 use clap::{Args, ValueHint};
 use std::ffi::OsString;
 use std::path::PathBuf;
@@ -78,6 +78,40 @@ Examples:
   sudo taupe status
   sudo taupe status --watch
   sudo taupe status home --json";
+
+pub(super) const EVENTS: &str = "\
+Taupe prints a line for each tunnel that is there, and then one for each change, until a signal \
+arrives or the reader ends. It looks once a second, so it does not see what begins and ends in \
+between. A peer connects when it has a session after it had none, and has gone when the session \
+has ended, three minutes after its latest handshake.";
+
+pub(super) const EVENTS_JSON: &str = "\
+JSON (one object per line):
+  time (Unix time), tunnel, event, and with
+    degraded                    findings, as in `taupe status --json`
+    finding-begun               code, text
+    finding-ended               code
+    peer-connected, peer-gone   public_key, name, endpoint
+    peer-roamed                 the same, and from: the endpoint before
+  The other events are up and down.";
+
+pub(super) const EVENTS_COMMAND: &str = "\
+Command:
+  --exec runs it with /bin/sh for each event, one after the other. The event is
+  on its standard input as JSON, and in its environment: TAUPE_EVENT,
+  TAUPE_TUNNEL, TAUPE_PEER (name or key), TAUPE_ENDPOINT, TAUPE_TEXT (the line
+  that is printed).";
+
+pub(super) const EVENTS_STATUS: &str = "\
+Exit status:
+  0  The reader has ended.
+  1  The tunnels cannot be looked at, or there is no such tunnel.
+  2  Wrong usage.";
+
+pub(super) const EVENTS_EXAMPLES: &str = "\
+Examples:
+  sudo taupe events --json
+  sudo taupe events --exec 'logger \"$TAUPE_TEXT\"' home";
 
 pub(super) const FLOWS: &str = "\
 Taupe prints one line for each TCP connection, for each UDP socket that is connected, and for each \
@@ -184,6 +218,28 @@ impl StatusArguments {
             watch: self
                 .watch
                 .map(|seconds| Duration::from_secs(seconds.into())),
+        }
+    }
+}
+
+#[derive(Args)]
+pub(super) struct EventsArguments {
+    #[command(flatten)]
+    tunnel: TunnelArgument,
+    /// Print JSON
+    #[arg(long)]
+    json: bool,
+    /// Run a shell command for each event
+    #[arg(long, value_name = "COMMAND")]
+    exec: Option<OsString>,
+}
+
+impl EventsArguments {
+    pub(super) fn order(self) -> EventsOrder {
+        EventsOrder {
+            file: self.tunnel.file,
+            json: self.json,
+            command: self.exec,
         }
     }
 }

@@ -31,6 +31,7 @@ pub(super) fn order(
             no_firewall: false,
             reset_existing: false,
             keep_closed: false,
+            wait: None,
             device: DeviceSettings::read(environment)?,
         }),
         Some("down") => Action::Down {

@@ -103,6 +103,12 @@ enum Command {
         diagnosis::FLOWS_EXAMPLES,
     ]))]
     Flows(diagnosis::FlowsArguments),
+    /// Print changes of tunnels as they happen
+    #[command(after_long_help = text(&[
+        diagnosis::EVENTS, diagnosis::EVENTS_JSON, diagnosis::EVENTS_COMMAND,
+        diagnosis::EVENTS_STATUS, diagnosis::EVENTS_EXAMPLES,
+    ]))]
+    Events(diagnosis::EventsArguments),
     /// Check whether this system can run tunnels
     #[command(after_long_help = text(&[
         diagnosis::DOCTOR, diagnosis::DOCTOR_JSON, diagnosis::DOCTOR_STATUS,
@@ -160,6 +166,7 @@ impl Taupe {
             Command::App(app) => Order::App(app.order()),
             Command::Status(status) => Order::Status(status.order()),
             Command::Flows(flows) => Order::Flows(flows.order()),
+            Command::Events(events) => Order::Events(events.order()),
             Command::Doctor(doctor) => Order::Doctor(doctor.order()),
             Command::Report(report) => Order::Report(report.order()),
             Command::Proxy(proxy) => Order::Proxy(proxy.order(environment)),

@@ -112,6 +112,7 @@ fn plain_up() -> Up {
         no_firewall: false,
         reset_existing: false,
         keep_closed: false,
+        wait: None,
         device: DeviceSettings {
             offloads: ALL,
             lanes: None,

@@ -7,6 +7,7 @@ use crate::command_line::common::FileArgument;
 use crate::device_log::Logging;
 use clap::{Args, ValueHint};
 use std::ffi::OsString;
+use std::time::Duration;
 use taupe_adapter::Compatibility;
 
 pub(super) const UP: &str = "\
@@ -60,6 +61,7 @@ Exit status:
 pub(super) const UP_EXAMPLES: &str = "\
 Examples:
   sudo taupe up home
+  sudo taupe up --wait home
   sudo taupe up --foreground ./home.conf
   sudo taupe up ./inner.conf --via ./outer.conf";
 
@@ -169,6 +171,13 @@ pub(super) struct UpArguments {
     /// Keep blocking selected applications after a signal
     #[arg(long, requires = "foreground")]
     keep_closed: bool,
+    /// Wait until its peers answer (default: 15 s)
+    ///
+    /// Fails if one with an Endpoint does not answer in time, and says why. The tunnel stays up.
+    #[arg(long, value_name = "SECONDS", num_args = 0..=1, require_equals = true,
+        default_missing_value = "15", value_parser = clap::value_parser!(u16).range(1..),
+        conflicts_with = "foreground")]
+    wait: Option<u16>,
     #[command(flatten)]
     pub(super) output: OutputOptions,
 }
@@ -187,6 +196,7 @@ impl UpArguments {
             no_firewall: self.no_firewall,
             reset_existing: self.reset_existing,
             keep_closed: self.keep_closed,
+            wait: self.wait.map(|seconds| Duration::from_secs(seconds.into())),
             device: DeviceSettings::read(environment)?,
         }))
     }

@@ -40,7 +40,7 @@ pub const COMMAND_GROUPS: &[CommandGroup] = &[
     },
     CommandGroup {
         title: "This machine",
-        commands: &["doctor", "report"],
+        commands: &["events", "doctor", "report"],
     },
 ];
 

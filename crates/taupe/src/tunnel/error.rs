@@ -126,6 +126,16 @@ pub(super) enum TunnelError {
         "another version of Taupe has brought {name} up, and its program did not take it down: {outcome}"
     )]
     OtherVersion { name: String, outcome: String },
+    /// The tunnel stays up.
+    #[error(
+        "{interface} is up, but not all its peers have answered within {seconds} s: {reasons}; `taupe status \
+         {interface}` shows if they do now, and `taupe down {interface}` takes it down"
+    )]
+    NoAnswer {
+        interface: String,
+        seconds: u64,
+        reasons: String,
+    },
     #[error("{0}")]
     Ended(String),
     /// If the tunnel was up, the changes that `up` has made stay.

@@ -48,7 +48,7 @@ fn a_device_in_pieces_of_any_size() {
     let seed = PqPrivateKey::new(Secret::new([0x49; 64])).expect("not zero");
     let pq_key = seed.public(default_provider(), Suite::Hybrid512);
     let text = format!(
-        "features=endpoint_name post_quantum\nprivate_key={}\npq_private_key={}\nlisten_port=51820\nfwmark=51966\n\
+        "features=endpoint_name keepalive_now post_quantum\nprivate_key={}\npq_private_key={}\nlisten_port=51820\nfwmark=51966\n\
          public_key={}\npreshared_key={}\nprotocol_version=1\nendpoint=192.0.2.1:99\n\
          endpoint_name=vpn.example.org:99\npq_public_key={}\npost_quantum=require\n\
          pq_latched=true\nsession=hybrid-512 16000000002\nlast_handshake_time_sec=5\n\
@@ -65,7 +65,11 @@ fn a_device_in_pieces_of_any_size() {
     for size in [1, 7, text.len()] {
         let device = get_in(&text, size).expect("a device");
         assert_eq!(device.name, "wg0");
-        assert!(device.supports_endpoint_names && device.supports_post_quantum);
+        assert!(
+            device.supports_endpoint_names
+                && device.supports_post_quantum
+                && device.supports_keepalive_now
+        );
         assert!(device.status.pq_private_key.as_ref() == Some(&seed));
         let private = device.status.private_key.as_ref().expect("a key");
         assert_eq!(private.expose(), &[0x48; 32]);

@@ -111,7 +111,7 @@ fn additions_follow_the_output_of_wg() {
     let how = PrettyOptions {
         extra: Some(Extra {
             lines: &notes,
-            name: &|key| (key.0 == [2; 32]).then(|| "alice".to_owned()),
+            name: &|key| (key.0 == [0x22; 32]).then(|| "alice".to_owned()),
         }),
         ..plain()
     };

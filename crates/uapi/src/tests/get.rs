@@ -20,7 +20,7 @@ use crate::key::Encoding;
 use crate::prefix;
 
 /// The extensions of this device.
-const FEATURES: &str = "features=endpoint_name post_quantum\n";
+const FEATURES: &str = "features=endpoint_name keepalive_now post_quantum\n";
 
 #[test]
 fn an_empty_device() {

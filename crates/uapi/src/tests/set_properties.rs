@@ -46,7 +46,7 @@ impl<T> core::fmt::Debug for Opaque<T> {
 prop_compose! {
     fn peer_update()(
         public_key: [u8; 32],
-        flags: [bool; 3],
+        flags: [bool; 4],
         preshared_key: Option<[u8; 32]>,
         endpoint: Option<(IpAddr, u16)>,
         endpoint_name in prop::option::of(prop::option::of(name())),
@@ -71,6 +71,7 @@ prop_compose! {
             endpoint: endpoint.map(SocketAddr::from),
             endpoint_name,
             persistent_keepalive,
+            keepalive_now: flags[3],
             replace_allowed_ips: flags[2],
             allowed_ips,
         })

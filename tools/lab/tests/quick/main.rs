@@ -18,6 +18,7 @@ mod source;
 mod state;
 mod stopped;
 mod tunnel;
+mod wait;
 
 use std::net::IpAddr;
 use std::os::unix::fs::symlink;
@@ -88,6 +89,9 @@ fn main() {
         SystemTest::new("hooks_after_a_kill", hooks::after_a_kill),
         SystemTest::new("failing_hooks_leave_nothing", hooks::failing).limit(long),
         SystemTest::new("unresolvable_endpoint", life::unresolvable),
+        SystemTest::new("waits_until_peers_answer", wait::answered),
+        SystemTest::new("waits_for_peers_that_do_not_answer", wait::unanswered),
+        SystemTest::new("events_of_a_tunnel", wait::events),
         SystemTest::new("malformed_files_change_nothing", files::malformed).limit(long),
         SystemTest::new("secret_keys_in_files", files::secrets),
         SystemTest::new("clients_of_a_gateway_leave", gateway::clients_leave).limit(long),

@@ -1,5 +1,5 @@
 use super::*;
-use taupe_client::{PresharedKey, PrivateKey, PublicKey};
+use taupe_client::{PresharedKey, PrivateKey};
 use taupe_config::file::File;
 
 /// Returns a device whose private key and peers' public keys consist of these bytes.

@@ -1,0 +1,322 @@
+//! Changes of tunnels, from one [`Status`] to the next.
+
+use crate::status::{Finding, FindingCode, Peer, State, Status, Tunnel};
+use serde::Serialize;
+use std::collections::BTreeMap;
+
+/// Age of a handshake from which its session is over, in seconds (`REJECT_AFTER_TIME`, whitepaper section
+/// 6.1).
+const SESSION: u64 = 180;
+
+/// A change of a tunnel. It serialises to a line of `taupe events --json`.
+#[derive(Clone, PartialEq, Eq, Debug, Serialize)]
+pub struct Event {
+    /// Time of the look that has found it, in seconds since 1970.
+    pub time: u64,
+    /// The tunnel.
+    pub tunnel: String,
+    /// The change.
+    #[serde(flatten)]
+    pub change: Change,
+}
+
+/// Kind of a change.
+#[derive(Clone, PartialEq, Eq, Debug, Serialize)]
+#[serde(tag = "event", rename_all = "kebab-case")]
+pub enum Change {
+    /// The tunnel is up.
+    Up,
+    /// A part of it does not work.
+    Degraded {
+        /// Its findings.
+        findings: Vec<Finding>,
+    },
+    /// No process carries it, or it no longer exists.
+    Down,
+    /// A condition that keeps the tunnel from being fully up has begun.
+    FindingBegun(Finding),
+    /// Such a condition has ended.
+    FindingEnded {
+        /// Its code.
+        code: FindingCode,
+    },
+    /// A peer has a session after it had none.
+    PeerConnected(EventPeer),
+    /// A peer's session has ended.
+    PeerGone(EventPeer),
+    /// A peer is at another address.
+    PeerRoamed {
+        /// The peer, at its new address.
+        #[serde(flatten)]
+        peer: EventPeer,
+        /// The old address and port.
+        from: String,
+    },
+}
+
+/// A peer in an event.
+#[derive(Clone, PartialEq, Eq, Debug, Serialize)]
+pub struct EventPeer {
+    /// Key in base64.
+    pub public_key: String,
+    /// Name in the file.
+    pub name: Option<String>,
+    /// Address and port.
+    pub endpoint: Option<String>,
+}
+
+impl EventPeer {
+    fn of(peer: &Peer) -> Self {
+        Self {
+            public_key: peer.public_key.clone(),
+            name: peer.name.clone(),
+            endpoint: peer.endpoint.clone(),
+        }
+    }
+
+    /// Returns the name, or else the key.
+    #[must_use]
+    pub fn shown(&self) -> &str {
+        self.name.as_deref().unwrap_or(&self.public_key)
+    }
+}
+
+impl Change {
+    /// Returns the word for the change, as in JSON.
+    #[must_use]
+    pub const fn name(&self) -> &'static str {
+        match self {
+            Self::Up => "up",
+            Self::Degraded { .. } => "degraded",
+            Self::Down => "down",
+            Self::FindingBegun(_) => "finding-begun",
+            Self::FindingEnded { .. } => "finding-ended",
+            Self::PeerConnected(_) => "peer-connected",
+            Self::PeerGone(_) => "peer-gone",
+            Self::PeerRoamed { .. } => "peer-roamed",
+        }
+    }
+}
+
+/// A look at all tunnels.
+pub struct Look {
+    time: u64,
+    tunnels: BTreeMap<String, Tunnel>,
+}
+
+impl Look {
+    /// Returns the look at no tunnels, from which every tunnel is an event.
+    #[must_use]
+    pub const fn none() -> Self {
+        Self {
+            time: 0,
+            tunnels: BTreeMap::new(),
+        }
+    }
+
+    /// Returns a look at `time`, in seconds since 1970.
+    #[must_use]
+    pub fn new(time: u64, status: Status) -> Self {
+        let tunnels = status.tunnels.into_iter();
+        Self {
+            time,
+            tunnels: tunnels.map(|it| (it.interface.clone(), it)).collect(),
+        }
+    }
+
+    /// Returns what has changed since another look, by tunnels.
+    #[must_use]
+    pub fn since(&self, before: &Self) -> Vec<Event> {
+        let mut events = Vec::new();
+        for (name, tunnel) in &self.tunnels {
+            let was = before.tunnels.get(name);
+            self.add(&mut events, name, state_change(was, tunnel));
+            // Those of a tunnel that has just become degraded are in that event.
+            let is_new = was.is_none_or(|was| was.state != State::Degraded);
+            if let Some(was) = was.filter(|_| !is_new) {
+                self.add(&mut events, name, finding_changes(was, tunnel));
+            }
+            let peers = was.map_or(&[][..], |was| &was.peers);
+            self.add(
+                &mut events,
+                name,
+                self.peer_changes(before.time, peers, &tunnel.peers),
+            );
+        }
+        let gone = before.tunnels.iter();
+        for (name, tunnel) in gone.filter(|(name, _)| !self.tunnels.contains_key(*name)) {
+            let is_news = tunnel.state != State::Down;
+            self.add(&mut events, name, is_news.then_some(Change::Down));
+        }
+        events
+    }
+
+    fn add(
+        &self,
+        events: &mut Vec<Event>,
+        tunnel: &str,
+        changes: impl IntoIterator<Item = Change>,
+    ) {
+        events.extend(changes.into_iter().map(|change| Event {
+            time: self.time,
+            tunnel: tunnel.to_owned(),
+            change,
+        }));
+    }
+
+    fn peer_changes(&self, then: u64, before: &[Peer], now: &[Peer]) -> Vec<Change> {
+        let before: BTreeMap<_, _> = before.iter().map(|it| (&it.public_key, it)).collect();
+        let mut changes = Vec::new();
+        for peer in now {
+            let was = before.get(&peer.public_key);
+            let had = was.is_some_and(|was| has_session(was, then));
+            let has = has_session(peer, self.time);
+            match (had, has) {
+                (false, true) => changes.push(Change::PeerConnected(EventPeer::of(peer))),
+                (true, false) => changes.push(Change::PeerGone(EventPeer::of(peer))),
+                _ => {}
+            }
+            let old = was.and_then(|was| was.endpoint.as_ref());
+            if let Some(old) = old.filter(|old| had && has && Some(*old) != peer.endpoint.as_ref())
+            {
+                changes.push(Change::PeerRoamed {
+                    peer: EventPeer::of(peer),
+                    from: old.clone(),
+                });
+            }
+        }
+        changes
+    }
+}
+
+fn state_change(before: Option<&Tunnel>, now: &Tunnel) -> Option<Change> {
+    if before.is_some_and(|before| before.state == now.state) {
+        return None;
+    }
+    Some(match now.state {
+        State::Up => Change::Up,
+        State::Down => Change::Down,
+        State::Degraded => Change::Degraded {
+            findings: now.findings.clone(),
+        },
+    })
+}
+
+/// Returns the findings that have begun or ended, by their codes: the texts contain times.
+fn finding_changes(before: &Tunnel, now: &Tunnel) -> Vec<Change> {
+    let lacks = |tunnel: &Tunnel, code| tunnel.findings.iter().all(|it| it.code != code);
+    let begun = now.findings.iter().filter(|it| lacks(before, it.code));
+    let begun = begun.map(|it| Change::FindingBegun(it.clone()));
+    let ended = before.findings.iter().filter(|it| lacks(now, it.code));
+    let ended = ended.map(|it| Change::FindingEnded { code: it.code });
+    begun.chain(ended).collect()
+}
+
+fn has_session(peer: &Peer, now: u64) -> bool {
+    let age = peer.latest_handshake.map(|at| now.saturating_sub(at));
+    age.is_some_and(|age| age < SESSION)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn peer(key: &str, handshake: Option<u64>, endpoint: &str) -> Peer {
+        Peer {
+            public_key: key.to_owned(),
+            name: None,
+            endpoint: Some(endpoint.to_owned()),
+            latest_handshake: handshake,
+            unanswered_handshakes: 0,
+            received_bytes: 0,
+            sent_bytes: 0,
+            post_quantum: None,
+            lanes: None,
+        }
+    }
+
+    fn tunnel(name: &str, codes: &[FindingCode], peers: Vec<Peer>) -> Tunnel {
+        let finding = |code: &FindingCode| Finding {
+            code: *code,
+            text: "a sentence".to_owned(),
+        };
+        Tunnel {
+            state: if codes.is_empty() {
+                State::Up
+            } else {
+                State::Degraded
+            },
+            findings: codes.iter().map(finding).collect(),
+            peers,
+            ..Tunnel::named(name)
+        }
+    }
+
+    fn look(time: u64, tunnels: Vec<Tunnel>) -> Look {
+        let state = tunnels.iter().map(|tunnel| tunnel.state).max();
+        Look::new(
+            time,
+            Status {
+                schema: 1,
+                state,
+                tunnels,
+            },
+        )
+    }
+
+    fn names(events: &[Event]) -> Vec<(&str, &str)> {
+        let events = events.iter();
+        events.map(|it| (&*it.tunnel, it.change.name())).collect()
+    }
+
+    #[test]
+    fn tunnels_begin_and_end() {
+        let first = look(
+            1000,
+            vec![tunnel("home", &[], vec![]), tunnel("work", &[], vec![])],
+        );
+        let events = first.since(&Look::none());
+        assert_eq!(names(&events), [("home", "up"), ("work", "up")]);
+        assert!(first.since(&first).is_empty());
+        let second = look(1001, vec![tunnel("work", &[], vec![])]);
+        assert_eq!(names(&second.since(&first)), [("home", "down")]);
+    }
+
+    #[test]
+    fn findings_begin_and_end() {
+        let up = look(1000, vec![tunnel("home", &[], vec![])]);
+        let one = look(1001, vec![tunnel("home", &[FindingCode::NoRoute], vec![])]);
+        let both = [FindingCode::NoRoute, FindingCode::HandshakeOld];
+        let two = look(1002, vec![tunnel("home", &both, vec![])]);
+        let other = look(1003, vec![tunnel("home", &both[1..], vec![])]);
+        assert_eq!(names(&one.since(&up)), [("home", "degraded")]);
+        assert_eq!(names(&two.since(&one)), [("home", "finding-begun")]);
+        assert_eq!(names(&other.since(&two)), [("home", "finding-ended")]);
+        assert_eq!(
+            names(&up.since(&other)),
+            [("home", "up"), ("home", "finding-ended")]
+        );
+    }
+
+    #[test]
+    fn peers_come_roam_and_go() {
+        let with = |time, handshake, endpoint| {
+            look(
+                time,
+                vec![tunnel("home", &[], vec![peer("a", handshake, endpoint)])],
+            )
+        };
+        let never = with(1000, None, "192.0.2.1:1");
+        let here = with(1001, Some(1001), "192.0.2.1:1");
+        let there = with(1002, Some(1001), "192.0.2.9:7");
+        let gone = with(1181, Some(1001), "192.0.2.9:7");
+        assert_eq!(names(&here.since(&never)), [("home", "peer-connected")]);
+        let roamed = there.since(&here);
+        assert_eq!(names(&roamed), [("home", "peer-roamed")]);
+        let line = crate::json::line(&roamed[0]);
+        let expected = "{\"time\":1002,\"tunnel\":\"home\",\"event\":\"peer-roamed\",\"public_key\":\"a\",\
+                        \"name\":null,\"endpoint\":\"192.0.2.9:7\",\"from\":\"192.0.2.1:1\"}\n";
+        assert_eq!(line, expected);
+        assert_eq!(names(&gone.since(&there)), [("home", "peer-gone")]);
+    }
+}

@@ -1,0 +1,118 @@
+//! `taupe events`: prints changes of tunnels, and runs a command for each.
+
+use crate::arguments::EventsOrder;
+use crate::console::{NotPrinted, print, say};
+use crate::root;
+use crate::status::with_advice;
+use crate::system::is_closed_within;
+use std::ffi::{OsStr, OsString};
+use std::io::{self, Write as _};
+use std::process::{Command, ExitCode, Stdio};
+use std::time::Duration;
+use taupe_adapter::Compatibility;
+use taupe_inspect::events::{Change, Event, EventPeer, Look};
+use taupe_inspect::json;
+use taupe_inspect::status::{self, Finding, now};
+
+/// Interval between two looks.
+const EVERY: Duration = Duration::from_secs(1);
+
+/// Reason why no events are printed.
+#[derive(Debug, thiserror::Error)]
+enum EventsError {
+    #[error(transparent)]
+    NotRoot(#[from] root::RootError),
+    #[error("{}", with_advice(.0))]
+    Status(#[from] status::StatusError),
+    #[error(transparent)]
+    Output(#[from] NotPrinted),
+}
+
+pub(crate) fn main(order: &EventsOrder, arguments: &[OsString]) -> ExitCode {
+    match run(order, arguments) {
+        // The reader ended the output, which is the usual end.
+        Ok(()) => ExitCode::SUCCESS,
+        Err(EventsError::Output(error)) if error.is_broken_pipe() => ExitCode::SUCCESS,
+        Err(failure) => crate::complain(&failure, crate::FAILED),
+    }
+}
+
+fn run(order: &EventsOrder, arguments: &[OsString]) -> Result<(), EventsError> {
+    root::require(Compatibility::Taupe, arguments)?;
+    let mut before = Look::none();
+    loop {
+        let status = status::look(order.file.as_deref())?;
+        let look = Look::new(now().as_secs(), status);
+        for event in look.since(&before) {
+            let text = line(&event);
+            let printed = match order.json {
+                true => json::line(&event),
+                false => format!("{text}\n"),
+            };
+            print(printed.as_bytes())?;
+            if let Some(command) = &order.command
+                && let Err(error) = execute(command, &event, &text)
+            {
+                say(&format_args!("[!] /bin/sh cannot be run: {error}"));
+            }
+        }
+        if is_closed_within(EVERY) {
+            return Ok(());
+        }
+        before = look;
+    }
+}
+
+fn line(event: &Event) -> String {
+    let tunnel = &event.tunnel;
+    let at = |peer: &EventPeer| {
+        let endpoint = peer.endpoint.as_deref();
+        endpoint.map_or_else(String::new, |endpoint| format!(" at {endpoint}"))
+    };
+    match &event.change {
+        Change::Up => format!("{tunnel}: up"),
+        Change::Down => format!("{tunnel}: down"),
+        Change::Degraded { findings } => {
+            let texts: Vec<_> = findings.iter().map(|finding| &*finding.text).collect();
+            format!("{tunnel}: degraded: {}", texts.join("; "))
+        }
+        Change::FindingBegun(Finding { text, .. }) => format!("{tunnel}: {text}"),
+        Change::FindingEnded { code } => format!("{tunnel}: no longer {}", code.name()),
+        Change::PeerConnected(peer) => {
+            format!("{tunnel}: peer {} connected{}", peer.shown(), at(peer))
+        }
+        Change::PeerGone(peer) => format!("{tunnel}: peer {} has gone", peer.shown()),
+        Change::PeerRoamed { peer, from } => {
+            format!(
+                "{tunnel}: peer {} roamed from {from}{}",
+                peer.shown(),
+                at(peer).replace(" at ", " to ")
+            )
+        }
+    }
+}
+
+/// Runs a command to its end.
+fn execute(command: &OsStr, event: &Event, text: &str) -> io::Result<()> {
+    let (peer, endpoint) = match &event.change {
+        Change::PeerConnected(peer) | Change::PeerGone(peer) | Change::PeerRoamed { peer, .. } => {
+            (peer.shown(), peer.endpoint.as_deref().unwrap_or_default())
+        }
+        _ => ("", ""),
+    };
+    let mut child = Command::new("/bin/sh")
+        .arg("-c")
+        .arg(command)
+        .env("TAUPE_EVENT", event.change.name())
+        .env("TAUPE_TUNNEL", &event.tunnel)
+        .env("TAUPE_PEER", peer)
+        .env("TAUPE_ENDPOINT", endpoint)
+        .env("TAUPE_TEXT", text)
+        .stdin(Stdio::piped())
+        .spawn()?;
+    if let Some(mut input) = child.stdin.take() {
+        // The command need not read it.
+        let _ = input.write_all(json::line(event).as_bytes());
+    }
+    child.wait().map(drop)
+}

@@ -1,0 +1,111 @@
+//! `taupe up --wait`, and the names of peers.
+
+use crate::closed::kill_device;
+use crate::{INTERFACE, World, read};
+use rustix::process::Signal;
+use std::time::Duration;
+use taupe_lab::peers::Implementation;
+use taupe_lab::process::wait_until;
+use taupe_lab::sandbox::scratch;
+use taupe_lab::{Error, Result, ensure};
+
+/// A network to which no application sends a packet by itself.
+const NARROW: &str = "AllowedIPs = 10.77.0.0/24";
+
+const SOON: Duration = Duration::from_secs(30);
+
+/// `up --wait` succeeds once the peer has answered, although no application has sent a packet.
+pub(crate) fn answered() -> Result<()> {
+    let world = World::new()?;
+    let file = world.file("", &format!("{NARROW}\n# Name = the server's name"))?;
+    let up = world.taupe(&["up", "--wait", "--adapter", &file])?;
+    ensure!(up.status == Some(0), "{up:?}");
+    let shown = world.taupe(&["show", INTERFACE, "latest-handshakes"])?;
+    ensure!(!shown.stdout.trim().ends_with("\t0"), "{shown:?}");
+    for (command, line) in [
+        (["show", INTERFACE], "  name: the server's name"),
+        (
+            ["status", INTERFACE],
+            "  peer the server's name (192.0.2.2:51821):",
+        ),
+    ] {
+        let shown = world.taupe(&command)?.stdout;
+        ensure!(
+            shown.lines().any(|it| it.starts_with(line)),
+            "no {line:?}: {shown}"
+        );
+    }
+    let json = world.taupe(&["status", "--json"])?.stdout;
+    let json: serde_json::Value =
+        serde_json::from_str(&json).map_err(|error| Error::unmet(format!("{error}: {json}")))?;
+    let name = &json["tunnels"][0]["peers"][0]["name"];
+    ensure!(name == "the server's name", "{name}");
+    world.down(&file).map(drop)
+}
+
+/// A peer that does not answer is an error with its usual causes. The tunnel stays up.
+pub(crate) fn unanswered() -> Result<()> {
+    let world = World::new()?;
+    let file = world.file("", NARROW)?;
+    let right = read(&file)?;
+    let key = &world.server.keys.public;
+    let other = "AQEBAQEBAQEBAQEBAQEBAQEBAQEBAQEBAQEBAQEBAQE=";
+    for (wrong, reasons) in [
+        // A key that the server does not have, and a port at which nobody listens.
+        (right.replace(&**key, other), &["PublicKey"][..]),
+        (
+            right.replace("192.0.2.2:51821", "192.0.2.2:9"),
+            &["192.0.2.2:9", "a firewall"],
+        ),
+    ] {
+        ensure!(wrong != right, "unchanged");
+        std::fs::write(&file, wrong).map_err(Error::io("file"))?;
+        let up = world.taupe(&["up", "--wait=2", "--adapter", &file])?;
+        ensure!(up.status == Some(1), "{up:?}");
+        let sentence =
+            format!("{INTERFACE} is up, but not all its peers have answered within 2 s: ");
+        ensure!(up.stderr.contains(&sentence), "{up:?}");
+        for reason in reasons {
+            ensure!(up.stderr.contains(reason), "no {reason}: {up:?}");
+        }
+        world.down(&file)?;
+    }
+    Ok(())
+}
+
+/// `taupe events` tells of a tunnel that comes, loses its process and goes, and of its peer, and runs a
+/// command for each.
+pub(crate) fn events() -> Result<()> {
+    let world = World::new()?;
+    let file = world.file("", NARROW)?;
+    let program = Implementation::Taupe.program()?.display().to_string();
+    let told = scratch("told");
+    let command = format!("echo $TAUPE_EVENT $TAUPE_TUNNEL >> {}", told.display());
+    let mut events = world
+        .near
+        .spawn(&[&program, "events", "--json", "--exec", &command])?;
+    let mut seen = |event: &str| {
+        let line = format!("\"event\":\"{event}\"");
+        wait_until(&line, SOON, || {
+            ensure!(events.runs()?, "{}", events.output());
+            Ok(events.output().contains(&line))
+        })
+    };
+    let up = world.taupe(&["up", "--wait", "--adapter", &file])?;
+    ensure!(up.status == Some(0), "{up:?}");
+    seen("up")?;
+    seen("peer-connected")?;
+    kill_device(&world)?;
+    seen("degraded")?;
+    world.down(&file)?;
+    seen("down")?;
+    let words = ["up", "peer-connected", "degraded", "down"].map(|it| format!("{it} {INTERFACE}"));
+    wait_until("commands", SOON, || {
+        let told = read(&told)?;
+        Ok(words
+            .iter()
+            .all(|word| told.lines().any(|line| line == word)))
+    })?;
+    events.signal(Signal::TERM)?;
+    events.wait(SOON).map(drop)
+}
