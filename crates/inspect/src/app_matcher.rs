@@ -16,7 +16,7 @@ impl AppMatcher {
     /// decision that the kernel would make.
     #[must_use]
     pub fn of(interface: &str) -> Self {
-        let programs = Programs::open_for_processes(interface).ok().flatten();
+        let programs = Programs::open(interface).ok().flatten();
         Self {
             kernel: programs.and_then(|programs| programs.process_verdicts().ok()),
         }

@@ -31,7 +31,7 @@ pub(crate) fn open_programs(
     interface: &str,
     header: Option<&Header>,
 ) -> Result<Option<Programs>, TransparentError> {
-    open(header, || Programs::open_for_sockets(interface))
+    open(header, || Programs::open(interface))
 }
 
 fn open<T>(

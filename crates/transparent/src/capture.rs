@@ -249,7 +249,7 @@ fn end_conversations(interface: &str) -> Result<Reset, TransparentError> {
 /// [`TransparentError::Call`], [`TransparentError::Program`]. A connection that cannot be ended is
 /// no error.
 pub fn reset(interface: &str) -> Result<Reset, TransparentError> {
-    match Programs::open_for_sockets(interface)? {
+    match Programs::open(interface)? {
         Some(programs) => reset::end(|| programs.selected_sockets(), SocketKinds::Connections),
         None => Ok(Reset::default()),
     }

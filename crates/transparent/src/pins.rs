@@ -103,14 +103,9 @@ impl Pins {
         self.directory.exists()
     }
 
-    /// Returns the path of a map's pin: the map's name, with one exception. Tunnels that earlier
-    /// versions with the same [`SCHEMA`](crate::state::SCHEMA) have brought up have this pin.
+    /// Returns the path of a map's pin.
     pub(crate) fn map(&self, name: &str) -> PathBuf {
-        let pin = match name {
-            "resolver_aliases" => "stand_ins",
-            name => name,
-        };
-        self.directory.join(pin)
+        self.directory.join(name)
     }
 
     pub(crate) fn links(&self) -> PathBuf {

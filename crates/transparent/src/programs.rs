@@ -9,9 +9,9 @@
 //! moment some program is attached.
 
 use std::fs::File;
-use std::io::{ErrorKind, Read as _};
+use std::io::ErrorKind;
 use std::ops::Deref;
-use std::os::fd::{AsFd as _, BorrowedFd};
+use std::os::fd::{AsFd as _, BorrowedFd, OwnedFd};
 use std::os::unix::net::UnixDatagram;
 use std::path::Path;
 use std::sync::atomic::Ordering;
@@ -37,6 +37,7 @@ mod flows;
 mod forwarding;
 mod guards;
 mod hooks;
+mod iterators;
 pub(crate) mod kernel_types;
 mod missing_features;
 mod mode;
@@ -59,6 +60,7 @@ mod sync {
 use self::attach_points::{AttachPoint, ProgramSpec};
 pub(crate) use self::attached::Attached;
 pub use self::guards::Guard;
+use self::iterators::Iterators;
 pub use self::missing_features::MissingFeature;
 pub use self::mode::CaptureMode;
 pub use self::probe::{Trial, foreign_filters, try_all, try_forwarding, try_pinning, try_services};
@@ -78,7 +80,9 @@ const SOCKET_LISTS: [&str; 3] = ["taupe_selected", "taupe_open", "taupe_tcp"];
 #[derive(Debug)]
 pub struct Programs {
     tunnel: TunnelMaps,
-    object: Ebpf,
+    /// `None` if another process has attached the programs.
+    object: Option<Ebpf>,
+    iterators: Iterators,
     /// Filters are attached by `clsact`, as before Linux 6.6.
     without_tcx: bool,
     /// Nothing was attached before, so a failure removes everything.
@@ -123,7 +127,7 @@ impl Programs {
             true => pins.clear(),
             false => Maps::pinned_state(&pins).map(drop),
         };
-        let loaded = loaded.and_then(|()| Self::load_into(&pins, is_new, mode, |_| true));
+        let loaded = loaded.and_then(|()| Self::load_into(&pins, is_new, mode));
         match loaded {
             Ok(mut programs) => {
                 programs.initialise_state()?;
@@ -142,48 +146,35 @@ impl Programs {
 
     /// Opens the programs that another process has attached for the tunnel `interface` in the
     /// calling thread's network namespace, to list sockets and processes or to
-    /// [`replace`](Self::replace) the rules; [`TunnelMaps::open`] suffices for the rest, and is
-    /// faster. The other process stays the daemon, which like its packet processes is never
-    /// selected. Returns `None` if nothing is attached. Creates no pins. Waits while another
-    /// process brings the tunnel up or takes it down.
+    /// [`replace`](Self::replace) the rules; [`TunnelMaps::open`] suffices for the rest. The other
+    /// process stays the daemon, which like its packet processes is never selected. Returns `None` if
+    /// nothing is attached. Loads no program and creates no pins. Waits while another process brings
+    /// the tunnel up or takes it down.
     ///
     /// # Errors
     ///
-    /// As [`Self::load`].
+    /// As [`TunnelMaps::open`].
     pub fn open(interface: &str) -> Result<Option<Self>, TransparentError> {
-        Self::open_with(interface, |spec| spec.is_iterator())
-    }
-
-    /// As [`open`](Self::open), but only to list sockets, by
-    /// [`selected_connections`](Self::selected_connections).
-    ///
-    /// # Errors
-    ///
-    /// As [`Self::load`].
-    pub fn open_for_sockets(interface: &str) -> Result<Option<Self>, TransparentError> {
-        let listing = |spec: &ProgramSpec| SOCKET_LISTS.contains(&spec.name);
-        Self::open_with(interface, listing)
-    }
-
-    /// As [`open`](Self::open), but only to list processes, by
-    /// [`process_verdicts`](Self::process_verdicts).
-    ///
-    /// # Errors
-    ///
-    /// As [`Self::load`].
-    pub fn open_for_processes(interface: &str) -> Result<Option<Self>, TransparentError> {
-        Self::open_with(interface, |spec| spec.name == processes::VERDICTS)
-    }
-
-    fn open_with(
-        interface: &str,
-        is_wanted: fn(&ProgramSpec) -> bool,
-    ) -> Result<Option<Self>, TransparentError> {
-        // The lock keeps the loader from creating maps anew that another process has just removed.
+        // The lock keeps another process from removing the pins meanwhile.
         let Some(attached) = Attached::lock(interface)? else {
             return Ok(None);
         };
-        Self::load_into(&attached.pins, false, attached.mode, is_wanted).map(Some)
+        let iterators = Iterators::open(&attached.pins, attached.mode)?;
+        let tunnel = TunnelMaps::of(&attached)?;
+        Ok(Some(Self::new(tunnel, None, iterators, false)))
+    }
+
+    fn new(tunnel: TunnelMaps, object: Option<Ebpf>, iterators: Iterators, is_new: bool) -> Self {
+        Self {
+            tunnel,
+            object,
+            iterators,
+            without_tcx: guards::is_without_tcx(),
+            is_new,
+            setup_lock: None,
+            written_generation: None,
+            own_id: None,
+        }
     }
 
     /// Checks that the kernel accepts the programs of [`CaptureMode::TrafficControl`] that need the
@@ -199,34 +190,23 @@ impl Programs {
         without_memlock_limit(load).map(drop)
     }
 
-    fn load_into(
-        pins: &Pins,
-        is_new: bool,
-        mode: CaptureMode,
-        is_wanted: fn(&ProgramSpec) -> bool,
-    ) -> Result<Self, TransparentError> {
+    fn load_into(pins: &Pins, is_new: bool, mode: CaptureMode) -> Result<Self, TransparentError> {
         let pinned = |loader: &mut EbpfLoader<'_>| {
             for name in maps::NAMES {
                 loader.map_pin_path(name, pins.map(name));
             }
             loader.map_max_entries(processes::MAP, processes::max_processes());
         };
-        let load = || Self::load_object(mode, pinned, is_wanted);
+        let load = || Self::load_object(mode, pinned, |_| true);
         let mut object = without_memlock_limit(load)?;
         let tunnel = TunnelMaps {
             mode,
             pins: pins.clone(),
             maps: Maps::of_object(&mut object)?,
         };
-        Ok(Self {
-            tunnel,
-            object,
-            without_tcx: guards::is_without_tcx(),
-            is_new,
-            setup_lock: None,
-            written_generation: None,
-            own_id: None,
-        })
+        let mut programs = Self::new(tunnel, Some(object), Iterators::default(), is_new);
+        programs.attach_iterators()?;
+        Ok(programs)
     }
 
     /// Fills in the state if its map is new.
@@ -361,7 +341,7 @@ impl Programs {
     /// listed, so a process that begins a tunnel counts these processes. A later process that sees
     /// all processes classifies the sockets left out and clears the count.
     fn classify_existing_sockets(&self) -> Result<(), TransparentError> {
-        let outside = self.read_iterator("taupe_outside", AttachTarget::Iterator)?;
+        let outside = self.iterators.read("taupe_outside")?;
         let outside = outside.first_chunk().copied().map_or(0, u32::from_ne_bytes);
         if self.is_new || outside == 0 {
             self.maps
@@ -414,9 +394,9 @@ impl Programs {
                 &self.pins.link(link),
             ),
             // The kernel cannot replace the program of such a link.
-            AttachPoint::Tracepoint(_) => {
-                self.link_new(name, AttachTarget::Tracepoint, &self.pins.link(name))
-            }
+            AttachPoint::Tracepoint(_) => self
+                .link_new(name, AttachTarget::Tracepoint, &self.pins.link(name))
+                .map(drop),
             // A failure is reported as a [`MissingFeature`], unless the kernel may have the feature.
             AttachPoint::Entry(function) => {
                 let attached = self.link_new(name, AttachTarget::Tracepoint, &self.pins.link(name));
@@ -431,8 +411,37 @@ impl Programs {
                 Ok(())
             }
             AttachPoint::Security(_) => self.link_lsm(name),
-            AttachPoint::Iterator(_) | AttachPoint::MapIterator(_) | AttachPoint::Filter => Ok(()),
+            AttachPoint::Iterator(_) | AttachPoint::MapIterator(_) => {
+                self.iterators.pin(name, &self.pins.link(name))
+            }
+            AttachPoint::Filter => Ok(()),
         }
+    }
+
+    /// Attaches the iterators, without pinning them.
+    fn attach_iterators(&mut self) -> Result<(), TransparentError> {
+        for program in self
+            .mode
+            .programs()
+            .iter()
+            .filter(|spec| spec.is_iterator())
+        {
+            let name = program.name;
+            let storage = match (program.attach_point, &self.object) {
+                (AttachPoint::MapIterator(_), Some(object)) => object.map("sockets"),
+                _ => None,
+            };
+            let target = match storage {
+                // The kernel has refused it: [`Self::selected_sockets`] has another way.
+                Some(_) if self.program(name).is_err() => continue,
+                Some(Map::SkStorage(sockets)) => AttachTarget::SocketStorage(sockets.fd().as_fd()),
+                Some(_) => return Err(TransparentError::Missing("sockets")),
+                None => AttachTarget::Iterator,
+            };
+            let link = self.attach_new(name, target)?;
+            self.iterators.add(name, link);
+        }
+        Ok(())
     }
 
     /// Attaches a program of BPF LSM and checks that the kernel calls it. The kernel does so only
@@ -451,7 +460,11 @@ impl Programs {
     }
 
     fn program(&self, name: &'static str) -> Result<BorrowedFd<'_>, TransparentError> {
-        let program = self.object.program(name);
+        let object = self
+            .object
+            .as_ref()
+            .ok_or(TransparentError::Missing(name))?;
+        let program = object.program(name);
         let fd = program.and_then(|program| program.fd().ok());
         Ok(fd.ok_or(TransparentError::Missing(name))?.as_fd())
     }
@@ -478,9 +491,17 @@ impl Programs {
         target: AttachTarget<'_>,
         pin: &Path,
     ) -> Result<(), TransparentError> {
-        let link = syscall::attach(self.program(name)?, target)
-            .map_err(TransparentError::call(format!("attaching {name}")))?;
+        let link = self.attach_new(name, target)?;
         pins::replace(link.as_fd(), pin)
+    }
+
+    fn attach_new(
+        &self,
+        name: &'static str,
+        target: AttachTarget<'_>,
+    ) -> Result<OwnedFd, TransparentError> {
+        let attached = syscall::attach(self.program(name)?, target);
+        attached.map_err(TransparentError::call(format!("attaching {name}")))
     }
 
     /// Sets the kill switch, also for sockets that exist. No program acts by the previous setting
@@ -501,23 +522,6 @@ impl Programs {
         waited
     }
 
-    /// Reads all output of an iterator program.
-    fn read_iterator(
-        &self,
-        name: &'static str,
-        over: AttachTarget<'_>,
-    ) -> Result<Vec<u8>, TransparentError> {
-        let program = self.program(name)?;
-        let failed = || TransparentError::call(format!("reading {name}"));
-        let link = syscall::attach(program, over).map_err(failed())?;
-        let mut iterator = syscall::iterator(link.as_fd()).map_err(failed())?;
-        // The kernel lists up to 32 KiB per read. When it resumes in a later read, it may skip
-        // entries behind one that has been removed meanwhile. The capacity keeps reads large.
-        let mut output = Vec::with_capacity(1 << 20);
-        iterator.read_to_end(&mut output).map_err(failed())?;
-        Ok(output)
-    }
-
     /// Returns the sockets of selected applications. With [`CaptureMode::Fwmark`] sockets cannot be
     /// listed and the result is empty.
     pub(crate) fn selected_sockets(&self) -> Result<Vec<Socket>, TransparentError> {
@@ -525,18 +529,12 @@ impl Programs {
             return Ok(Vec::new());
         }
         let [selected, open, tcp] = SOCKET_LISTS;
-        if self.program(selected).is_err() {
-            let mut listed = self.read_iterator(open, AttachTarget::Iterator)?;
-            listed.extend(self.read_iterator(tcp, AttachTarget::Iterator)?);
-            return Ok(reset::without_repetitions(reset::read(&listed)));
+        if self.iterators.has(selected) {
+            return Ok(reset::read(&self.iterators.read(selected)?));
         }
-        // Not by its pin: the tunnel may be going down.
-        let Some(Map::SkStorage(sockets)) = self.object.map("sockets") else {
-            return Err(TransparentError::Missing("sockets"));
-        };
-        let storage = AttachTarget::SocketStorage(sockets.fd().as_fd());
-        let listed = self.read_iterator(selected, storage)?;
-        Ok(reset::read(&listed))
+        let mut listed = self.iterators.read(open)?;
+        listed.extend(self.iterators.read(tcp)?);
+        Ok(reset::without_repetitions(reset::read(&listed)))
     }
 
     /// Removes the pins of network namespaces that no longer exist. Returns the number of tunnels
@@ -551,7 +549,7 @@ impl Programs {
         if others.is_empty() {
             return Ok(0);
         }
-        let listed = self.read_iterator("taupe_namespaces", AttachTarget::Iterator)?;
+        let listed = self.iterators.read("taupe_namespaces")?;
         let Some(namespaces) = pins::namespaces(&listed) else {
             return Ok(0);
         };

@@ -18,7 +18,7 @@ use taupe_config::file::Forwarded;
 pub(crate) const SCHEMA: u32 = if cfg!(feature = "other-layout") {
     u32::MAX
 } else {
-    40
+    41
 };
 
 /// PIDs of the packet processes of a tunnel and of its outer device, if they have any, in the PID

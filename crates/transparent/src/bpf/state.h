@@ -7,7 +7,7 @@
 #pragma once
 #include "kernel.h"
 
-#define SCHEMA 40
+#define SCHEMA 41
 
 /* The verdict on a socket. Most sockets that are not selected have no storage at all, so
  * they cost nothing. */

@@ -212,7 +212,8 @@ impl Programs {
     fn classifier(&mut self, name: &'static str) -> Result<&mut SchedClassifier, TransparentError> {
         let program = self
             .object
-            .program_mut(name)
+            .as_mut()
+            .and_then(|object| object.program_mut(name))
             .ok_or(TransparentError::Missing(name))?;
         program
             .try_into()

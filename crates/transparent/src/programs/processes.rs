@@ -11,12 +11,8 @@ use crate::error::TransparentError;
 use crate::records::{self, ProcessRecord};
 use crate::rules::rule_number;
 use crate::state::{ALLOW, DIRECT, DISALLOW, EXEMPT, INHERITED, RULE_NUMBER_SHIFT};
-use crate::syscall::AttachTarget;
 
 pub(super) const MAP: &str = "processes";
-
-/// The iterator of [`Programs::process_verdicts`].
-pub(super) const VERDICTS: &str = "taupe_verdicts";
 
 /// Maximum number of passes over all processes. A child process gets its rule at the latest one
 /// pass after its parent; most parents precede their children in the list.
@@ -69,10 +65,7 @@ impl Programs {
 
     pub(super) fn run_learn_passes(&self) -> Result<(), TransparentError> {
         for _ in 0..MAX_ROUNDS {
-            if self
-                .read_iterator("taupe_learn", AttachTarget::Iterator)?
-                .is_empty()
-            {
+            if self.iterators.read("taupe_learn")?.is_empty() {
                 break;
             }
         }
@@ -163,7 +156,7 @@ impl Programs {
     ///
     /// [`TransparentError::Call`].
     pub fn process_verdicts(&self) -> Result<ProcessVerdicts, TransparentError> {
-        let listed = self.read_iterator(VERDICTS, AttachTarget::Iterator)?;
+        let listed = self.iterators.read("taupe_verdicts")?;
         Ok(ProcessVerdicts::read(&listed, self.maps.state.key()))
     }
 }

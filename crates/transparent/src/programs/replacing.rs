@@ -10,7 +10,6 @@ use super::{CaptureMode, Programs, guards, switch, wait_for_programs};
 use crate::error::TransparentError;
 use crate::reset::{self, SocketKinds};
 use crate::rules;
-use crate::syscall::AttachTarget;
 
 impl Programs {
     /// Replaces all rules and destinations. With [`CaptureMode::TrafficControl`] it then classifies
@@ -135,6 +134,6 @@ impl Programs {
 
     /// Classifies sockets with an iterator. Returns the number of sockets that cannot be marked.
     pub(super) fn classify_with(&self, name: &'static str) -> Result<usize, TransparentError> {
-        Ok(self.read_iterator(name, AttachTarget::Iterator)?.len())
+        Ok(self.iterators.read(name)?.len())
     }
 }

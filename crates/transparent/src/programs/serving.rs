@@ -7,7 +7,6 @@ use super::{Programs, wait_for_programs};
 use crate::error::TransparentError;
 use crate::records;
 use crate::state::PacketProcesses;
-use crate::syscall::AttachTarget;
 
 impl Programs {
     /// Makes this process the daemon in place of the previous one. It and its packet processes, which
@@ -30,7 +29,7 @@ impl Programs {
     }
 
     fn adopt(&self, packet_processes: PacketProcesses) -> Result<(), TransparentError> {
-        let adopt = || self.read_iterator("taupe_adopt", AttachTarget::Iterator);
+        let adopt = || self.iterators.read("taupe_adopt");
         adopt()?;
         if packet_processes == [None, None] {
             return Ok(());

@@ -29,12 +29,15 @@ impl TunnelMaps {
         let Some(attached) = Attached::lock(interface)? else {
             return Ok(None);
         };
-        let maps = Maps::pinned(&attached.pins)?;
-        Ok(Some(Self {
+        Self::of(&attached).map(Some)
+    }
+
+    pub(super) fn of(attached: &Attached) -> Result<Self, TransparentError> {
+        Ok(Self {
             mode: attached.mode,
             pins: attached.pins.clone(),
-            maps,
-        }))
+            maps: Maps::pinned(&attached.pins)?,
+        })
     }
 
     /// Returns how packets get into the tunnel.

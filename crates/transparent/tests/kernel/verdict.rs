@@ -57,7 +57,8 @@ fn held_programs() -> Result<usize> {
         .count())
 }
 
-/// Maps that are opened without programs, as `taupe status` does it.
+/// Maps, and programs of another process, are opened without loading any, as `taupe status` and `taupe
+/// flows` do it.
 fn maps_without_programs() -> Result<()> {
     let mut scene = Scene::with(&["chosen"], &[])?;
     let (chosen, other) = (install("chosen")?, install("other")?);
@@ -70,9 +71,18 @@ fn maps_without_programs() -> Result<()> {
         .home
         .enter(|| TunnelMaps::open(TUNNEL).map_err(unmet))?;
     let maps = maps.ok_or_else(|| Error::unmet("nothing is attached"))?;
-    ensure!(held_programs()? == before, "a program was loaded");
     let programs = open(&scene)?;
-    ensure!(held_programs()? > before, "programs are counted wrongly");
+    ensure!(before > 0, "programs are counted wrongly");
+    ensure!(held_programs()? == before, "a program was loaded");
+    let sockets = scene
+        .home
+        .enter(|| programs.selected_connections().map_err(unmet))?;
+    let hold = scene.start(&chosen, &["hold", &at(REMOTE[0], 80)])?;
+    let more = scene
+        .home
+        .enter(|| programs.selected_connections().map_err(unmet))?;
+    ensure!(more.len() > sockets.len(), "{sockets:?}, {more:?}");
+    drop(hold);
     ensure!(maps.mode() == programs.mode(), "{:?}", maps.mode());
     ensure!(maps.is_up() == programs.is_up(), "{}", maps.is_up());
     let (guarded, all) = (
