@@ -3,6 +3,7 @@
 
 mod confinement;
 mod kernel;
+mod memory;
 mod others;
 mod system;
 mod tunnels;
@@ -104,12 +105,13 @@ impl Check {
     }
 }
 
-/// Checks the system, and a file if one is named.
+/// Checks the system, and a file if one is named. Trials of programs that have succeeded since the
+/// machine started are made again only if `is_fresh`.
 ///
 /// # Errors
 /// Fails if root names a file that cannot be found or read.
-pub fn examine(file: Option<&OsStr>) -> Result<DoctorReport, DoctorError> {
-    let mut checks = kernel::checks();
+pub fn examine(file: Option<&OsStr>, is_fresh: bool) -> Result<DoctorReport, DoctorError> {
+    let mut checks = kernel::checks(is_fresh);
     checks.extend(system::checks());
     checks.extend(confinement::checks());
     checks.extend(others::checks());

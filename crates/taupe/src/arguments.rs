@@ -217,6 +217,8 @@ pub(crate) struct DoctorOrder {
     /// A path or a name, to check this file too.
     pub(crate) file: Option<OsString>,
     pub(crate) json: bool,
+    /// Load all programs, even if they were accepted before.
+    pub(crate) fresh: bool,
 }
 
 /// Arguments of `taupe report`.

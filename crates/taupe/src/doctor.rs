@@ -28,7 +28,7 @@ pub(crate) fn main(order: &DoctorOrder) -> ExitCode {
 }
 
 fn run(order: &DoctorOrder) -> Result<usize, DoctorCommandError> {
-    let report = examine(order.file.as_deref())?;
+    let report = examine(order.file.as_deref(), order.fresh)?;
     let text = match order.json {
         true => json::text(&report),
         false => text(&report, Paint::of_stdout()),

@@ -121,7 +121,7 @@ fn collect(order: &ReportOrder) -> Result<String, ReportError> {
     section(
         &mut text,
         "doctor",
-        &match taupe_inspect::doctor::examine(None) {
+        &match taupe_inspect::doctor::examine(None, true) {
             Ok(found) => doctor::text(&found, Paint::none()),
             Err(error) => format!("{error}\n"),
         },

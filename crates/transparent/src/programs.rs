@@ -62,7 +62,7 @@ pub(crate) use self::attached::Attached;
 pub use self::guards::Guard;
 use self::iterators::Iterators;
 pub use self::missing_features::MissingFeature;
-pub use self::mode::CaptureMode;
+pub use self::mode::{CaptureMode, objects_hash};
 pub use self::probe::{Trial, foreign_filters, try_all, try_forwarding, try_pinning, try_services};
 pub use self::processes::ProcessVerdicts;
 pub use self::tunnel_maps::TunnelMaps;

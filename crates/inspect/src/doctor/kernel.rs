@@ -1,6 +1,7 @@
 //! Features of the kernel, tested by loading the programs that use them.
 
-use super::Check;
+use super::memory::Memory;
+use super::{Check, Outcome};
 use crate::advice;
 use std::{fs, io};
 use taupe_transparent::error::TransparentError;
@@ -17,7 +18,7 @@ const LSM: &str = "/sys/kernel/security/lsm";
 /// The kernel's type information, which CO-RE programs need.
 const BTF: &str = "/sys/kernel/btf/vmlinux";
 
-pub(super) fn checks() -> Vec<Check> {
+pub(super) fn checks(is_fresh: bool) -> Vec<Check> {
     let mut checks = vec![release()];
     checks.push(match fs::exists(BTF) {
         Ok(true) => Check::ok("type-information", "the kernel has type information (BTF)"),
@@ -28,27 +29,36 @@ pub(super) fn checks() -> Vec<Check> {
         ),
     });
     checks.push(cgroup2());
-    let trials: [(_, fn(_) -> _); 4] = [
-        ("transparent-mode", |name| {
-            programs(
-                name,
-                "transparent mode",
-                try_all(CaptureMode::TrafficControl),
-                "use Linux 5.19 or newer; until then `taupe up` selects applications in adapter \
-                 mode",
-            )
-        }),
-        ("marks", |name| {
-            programs(
-                name,
-                "adapter mode for selected applications",
-                try_all(CaptureMode::Fwmark),
-                "use Linux 5.10 or newer",
-            )
-        }),
-        ("tcx", tcx),
-        ("netfilter", netfilter),
+    let mut memory = Memory::new(is_fresh);
+    let modes = [
+        (
+            "transparent-mode",
+            "transparent mode",
+            CaptureMode::TrafficControl,
+            "use Linux 5.19 or newer; until then `taupe up` selects applications in adapter mode",
+        ),
+        (
+            "marks",
+            "adapter mode for selected applications",
+            CaptureMode::Fwmark,
+            "use Linux 5.10 or newer",
+        ),
     ];
+    checks.extend(modes.map(|(name, what, mode, fix)| {
+        Check::with_root(name, || {
+            let accepted = format!("{what}: the kernel accepts all programs");
+            if let Some(success) = memory.success(name, &accepted) {
+                return success;
+            }
+            let check = programs(name, what, try_all(mode), fix);
+            if check.result == Outcome::Ok {
+                memory.add(name);
+            }
+            check
+        })
+    }));
+    memory.write();
+    let trials: [(_, fn(_) -> _); 2] = [("tcx", tcx), ("netfilter", netfilter)];
     checks.extend(trials.map(|(name, look)| Check::with_root(name, || look(name))));
     checks.push(lsm(has_bpf_lsm()));
     let trials: [(_, fn(_) -> _); 2] = [("unix-sockets", unix_sockets), ("lock", lock)];
@@ -246,7 +256,6 @@ fn lock(name: &'static str) -> Check {
 
 #[cfg(test)]
 mod tests {
-    use super::super::Outcome;
     use super::*;
 
     #[test]

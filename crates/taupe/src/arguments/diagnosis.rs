@@ -148,7 +148,8 @@ Examples:
   sudo taupe flows home --follow";
 
 pub(super) const DOCTOR: &str = "\
-Taupe tests the kernel by loading programs and removing them again. Nothing is left behind.";
+Taupe tests the kernel by loading programs and removing them again. If the kernel has accepted \
+them since it started, Taupe says when, and tries again with --fresh.";
 
 pub(super) const DOCTOR_JSON: &str = "\
 JSON:
@@ -274,6 +275,9 @@ pub(super) struct DoctorArguments {
     /// Print JSON
     #[arg(long)]
     json: bool,
+    /// Load all programs again
+    #[arg(long)]
+    fresh: bool,
 }
 
 impl DoctorArguments {
@@ -281,6 +285,7 @@ impl DoctorArguments {
         DoctorOrder {
             file: self.file,
             json: self.json,
+            fresh: self.fresh,
         }
     }
 }

@@ -1,6 +1,9 @@
 //! The two modes of capture and their eBPF objects.
 
+use std::hash::Hasher as _;
+
 use aya::include_bytes_aligned;
+use siphasher::sip::SipHasher24;
 
 use super::attach_points::{self, AttachPoint, ProgramSpec};
 use crate::pins::Pins;
@@ -52,6 +55,16 @@ impl CaptureMode {
             .into_iter()
             .find(is_attached)
     }
+}
+
+/// Returns a hash of the objects. Another version of Taupe has another one if its programs differ.
+#[must_use]
+pub fn objects_hash() -> u64 {
+    let mut hash = SipHasher24::new();
+    for mode in [CaptureMode::TrafficControl, CaptureMode::Fwmark] {
+        hash.write(mode.object());
+    }
+    hash.finish()
 }
 
 /// Returns the object that tests with planted faults name (`cargo xtask bpf-mutants`). Programs

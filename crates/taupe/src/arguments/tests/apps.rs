@@ -164,6 +164,7 @@ fn diagnosis_commands_have_options_for_file_and_json() {
     let doctor = Order::Doctor(DoctorOrder {
         file: home(),
         json: false,
+        fresh: false,
     });
     assert_eq!(any_order("taupe doctor home", &[]), doctor);
     let report = Order::Report(ReportOrder {

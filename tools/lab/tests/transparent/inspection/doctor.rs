@@ -28,6 +28,19 @@ pub(crate) fn doctor() -> Result<()> {
     }
     world.is_as_before(&before.0, "something was changed")?;
     ensure!(pinned()? == before.1, "pinned: {:?}", pinned()?);
+    step("once more");
+    let mode = |options: &[&str]| -> Result<String> {
+        let found = json(&world.taupe(&[&["doctor", "--json"], options].concat())?)?;
+        let mut checks = found["checks"].as_array().into_iter().flatten();
+        let check = checks.find(|check| check["name"] == "transparent-mode");
+        Ok(check.map(ToString::to_string).unwrap_or_default())
+    };
+    let (again, fresh) = (mode(&[])?, mode(&["--fresh"])?);
+    ensure!(again.contains("--fresh tries again"), "{again}");
+    ensure!(
+        !fresh.contains("--fresh") && fresh.contains("\"ok\""),
+        "{fresh}"
+    );
     let program = Implementation::Taupe.program()?.display().to_string();
     step("as an ordinary user");
     let own = scratch("taupe").display().to_string();
