@@ -4,6 +4,9 @@
 //! process ends, even if it is killed.
 #![forbid(unsafe_code)]
 
+#[cfg(test)]
+mod documented;
+
 use clap::{Args, Parser, Subcommand};
 use rustix::fs::{FlockOperation, MemfdFlags, flock};
 use rustix::io::Errno;

@@ -7,7 +7,6 @@
 
 mod evidence;
 mod observe;
-mod servers;
 mod world;
 
 pub use evidence::Evidence;

@@ -12,8 +12,9 @@
 //!   `wg`;
 //! - [`interop`] tests that two implementations interoperate;
 //! - [`server`] is a WireGuard server for tests of one client;
+//! - [`servers`] and [`surroundings`] complete a machine: web pages, names, an `/etc` of its own;
 //! - [`demo`] demonstrates transparent mode, [`recording`] records its lines, [`tutorial`] follows the
-//!   post-quantum tutorial;
+//!   post-quantum tutorial, [`documents`] reads the commands of the documentation;
 //! - [`traffic`] sends data through a tunnel and checks that it arrives, [`capture`] captures
 //!   packets on the wire.
 //!
@@ -24,6 +25,7 @@ pub mod cache;
 pub mod capture;
 pub mod console;
 pub mod demo;
+pub mod documents;
 pub mod error;
 pub mod guest;
 pub mod host;
@@ -34,7 +36,9 @@ pub mod process;
 pub mod recording;
 pub mod sandbox;
 pub mod server;
+pub mod servers;
 pub mod snmp;
+pub mod surroundings;
 pub mod traffic;
 pub mod tutorial;
 pub mod uapi;

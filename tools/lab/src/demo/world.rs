@@ -6,18 +6,18 @@
 //! printer          └─ web
 //! ```
 
-use super::servers::{self, QueryCount};
 use crate::error::{Error, Result};
 use crate::host::{Host, add_address, link};
 use crate::peers::Implementation;
 use crate::process::{Process, wait_until};
 use crate::sandbox::{scratch, scratch_file};
-use rustix::mount::{MountFlags, mount, mount_bind};
+use crate::servers::{self, QueryCount};
+use crate::surroundings::own_etc;
+use rustix::mount::{MountFlags, mount};
 use rustix::process::{Pid, Signal, kill_process};
 use std::fs;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use std::os::unix::fs::PermissionsExt;
-use std::process::Command;
 use std::time::Duration;
 
 /// An address of each IP version, in the order of [`FAMILIES`].
@@ -115,7 +115,7 @@ impl World {
     /// [`Error::Missing`] without the program `taupe`.
     pub fn new() -> Result<Self> {
         let taupe = Implementation::Taupe.program()?.display().to_string();
-        mount_own_etc()?;
+        prepare_etc()?;
         // Each command on a machine has mounts of its own, so pinned objects must be on a mount of
         // the sandbox.
         let pins = "/run/taupe/bpf";
@@ -255,16 +255,9 @@ impl World {
 
 /// Gives the sandbox an `/etc` of its own, with the router as the name server, and an entry for the
 /// VPN server's name.
-fn mount_own_etc() -> Result<()> {
-    let folder = scratch("etc").display().to_string();
-    let mut copy = Command::new("cp");
-    copy.args(["-a", "/etc", &folder]);
-    crate::process::run("the sandbox", copy, None)?;
-    mount_bind(&*folder, "/etc").map_err(Error::io("mount on /etc"))?;
-    // The file may be a symbolic link.
-    let _ = fs::remove_file("/etc/resolv.conf");
+fn prepare_etc() -> Result<()> {
+    own_etc(&format!("nameserver {ROUTER}\n"))?;
     for (path, text) in [
-        ("/etc/resolv.conf", format!("nameserver {ROUTER}\n")),
         ("/etc/nsswitch.conf", "hosts: files dns\n".to_owned()),
         (
             "/etc/hosts",

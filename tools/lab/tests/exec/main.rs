@@ -10,8 +10,8 @@ mod server;
 mod services;
 mod shared;
 
-use rustix::fs::{Dev, FileType, Mode, chown, makedev, mknodat};
-use rustix::mount::{MountFlags, mount, mount_bind};
+use rustix::fs::chown;
+use rustix::mount::{MountFlags, mount};
 use rustix::process::{Gid, Uid};
 use server::QueryCount;
 use std::fs::{self, Permissions};
@@ -23,6 +23,7 @@ use taupe_lab::peers::Implementation;
 use taupe_lab::process::{Attempt, Process};
 use taupe_lab::sandbox::{Suite, SystemTest};
 use taupe_lab::server::Server;
+use taupe_lab::surroundings::{open_tun, own_etc};
 use taupe_lab::{Error, Result, ensure};
 
 fn main() {
@@ -176,20 +177,7 @@ fn as_user<'a>(words: &[&'a str]) -> Vec<&'a str> {
 /// Provides parts of an ordinary machine that the test machine may lack: a TUN device that
 /// everybody may open, a writable `/etc`, a program that everybody can execute.
 fn prepare_machine() -> Result<()> {
-    mount("lab", "/dev/net", "tmpfs", MountFlags::NOSUID, None).map_err(Error::io("/dev/net"))?;
-    let number: Dev = makedev(10, 200);
-    let mode = Mode::from_raw_mode(0o666);
-    mknodat(
-        rustix::fs::CWD,
-        "/dev/net/tun",
-        FileType::CharacterDevice,
-        mode,
-        number,
-    )
-    .map_err(Error::io("/dev/net/tun"))?;
-    // Independent of the umask.
-    let everybody = Permissions::from_mode(0o666);
-    fs::set_permissions("/dev/net/tun", everybody).map_err(Error::io("/dev/net/tun"))?;
+    open_tun()?;
     for folder in ["/run/exec", HOME, SESSION, "/run/exec/programs"] {
         fs::create_dir(folder).map_err(Error::io(folder))?;
     }
@@ -208,24 +196,8 @@ fn prepare_machine() -> Result<()> {
     }
     give(HOME, 0o700)?;
     give(SESSION, 0o700)?;
-    let copied = std::process::Command::new("cp")
-        .args(["-a", "/etc", "/run/exec/etc"])
-        .status();
-    ensure!(
-        copied.map_err(Error::io("cp"))?.success(),
-        "/etc cannot be copied"
-    );
-    mount_bind("/run/exec/etc", "/etc").map_err(Error::io("/etc"))?;
-    own_resolver()
-}
-
-/// Makes `resolv.conf` a regular file, with a server that must not be asked.
-fn own_resolver() -> Result<()> {
-    let path = "/etc/resolv.conf";
-    if fs::symlink_metadata(path).is_ok() {
-        fs::remove_file(path).map_err(Error::io(path))?;
-    }
-    fs::write(path, "nameserver 192.0.2.2\n").map_err(Error::io(path))
+    // The server must not be asked.
+    own_etc("nameserver 192.0.2.2\n")
 }
 
 fn give(path: &str, mode: u32) -> Result<()> {

@@ -3,11 +3,9 @@
 
 use std::fs;
 use std::path::Path;
-use std::process::Command;
 
-use rustix::mount::mount_bind;
-use taupe_lab::process;
 use taupe_lab::sandbox::{scratch, step};
+use taupe_lab::surroundings::own_etc;
 use taupe_lab::{Error, Result, ensure};
 
 use crate::boot::{Group, Machine, install};
@@ -28,7 +26,7 @@ fn commands(result: &Path) -> String {
 pub(crate) fn with_and_without_commands() -> Result<()> {
     let world = World::new()?;
     let mole = Application::new("mole")?;
-    own_etc()?;
+    own_etc("nameserver 198.51.100.1\n")?;
     let (file, key) = install(&world, "")?;
     let read = |path: &str| fs::read_to_string(path).map_err(Error::io(path.to_owned()));
     let text = read(&file)?;
@@ -121,16 +119,4 @@ pub(crate) fn with_and_without_commands() -> Result<()> {
     ensure!(!log.contains("another program"), "{log}");
     machine.systemctl(&["stop", "taupe@home", "taupe@work"])?;
     expect(&world, &mole, 0, None)
-}
-
-/// Puts a copy of `/etc` into its place, in which files can be written.
-fn own_etc() -> Result<()> {
-    let folder = scratch("etc").display().to_string();
-    let mut copy = Command::new("cp");
-    copy.args(["-a", "/etc", &folder]);
-    process::run("the sandbox", copy, None)?;
-    mount_bind(&folder, "/etc").map_err(Error::io("mount on /etc"))?;
-    // The machine's file may be a mount or a symbolic link.
-    let _ = fs::remove_file(RESOLV_CONF);
-    fs::write(RESOLV_CONF, "nameserver 198.51.100.1\n").map_err(Error::io(RESOLV_CONF))
 }

@@ -1,4 +1,4 @@
-use super::refusal;
+use super::{any_order, refusal};
 use crate::arguments::boringtun::Boringtun;
 use crate::arguments::command_line;
 use crate::arguments::device::DeviceProgram;
@@ -96,4 +96,28 @@ fn help_under_other_names_fits_80_columns() {
             }
         }
     }
+}
+
+#[test]
+fn examples_are_accepted() {
+    let mut commands = vec![command_line()];
+    commands[0].build();
+    let mut count = 0;
+    while let Some(mut command) = commands.pop() {
+        let subcommands = command.get_subcommands();
+        commands.extend(subcommands.filter(|one| one.get_name() != "help").cloned());
+        let help = command.render_long_help().to_string();
+        let examples = help.trim_end().rsplit("\n\n").next().unwrap_or_default();
+        for line in examples.lines().map(str::trim) {
+            let line = line.strip_prefix("(umask 077; ").unwrap_or(line);
+            let line = line.strip_prefix("sudo ").unwrap_or(line);
+            // The rest is the shell's.
+            let line = line.split([')', '<', '>']).next().unwrap_or_default();
+            if line.starts_with("taupe ") {
+                any_order(line.trim(), &[]);
+                count += 1;
+            }
+        }
+    }
+    assert!(count > 40, "{count} examples");
 }

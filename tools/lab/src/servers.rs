@@ -1,4 +1,4 @@
-//! The demo's servers: a web server that reports the client's address, and a name server.
+//! Servers for tests and the demo: a web server that reports the client's address, and a name server.
 
 use crate::error::{Error, Result};
 use crate::host::Host;
@@ -11,16 +11,20 @@ use std::time::{Duration, Instant};
 
 /// Path at which the web server sends data for [`BULK_TIME`]. Any other path returns the client's
 /// address.
-pub(super) const BULK: &str = "/bulk";
+pub const BULK: &str = "/bulk";
 
 /// Duration of such a transfer.
-pub(super) const BULK_TIME: Duration = Duration::from_secs(2);
+pub const BULK_TIME: Duration = Duration::from_secs(2);
 
 /// Time limit for a silent client.
 const SILENCE: Duration = Duration::from_secs(10);
 
-/// Serves web pages until the sandbox ends.
-pub(super) fn serve_web(host: &Host, at: IpAddr) -> Result<()> {
+/// Serves web pages at port 80 of an address until the sandbox ends.
+///
+/// # Errors
+///
+/// [`Error::Io`] if it cannot listen.
+pub fn serve_web(host: &Host, at: IpAddr) -> Result<()> {
     let at = SocketAddr::new(at, 80);
     let listener = host.enter(|| TcpListener::bind(at).map_err(Error::io(at.to_string())))?;
     thread::spawn(move || {
@@ -59,16 +63,21 @@ fn answer_request(mut stream: TcpStream) -> std::io::Result<()> {
 
 /// Number of questions to a name server.
 #[derive(Debug, Clone, Default)]
-pub(super) struct QueryCount(Arc<AtomicUsize>);
+pub struct QueryCount(Arc<AtomicUsize>);
 
 impl QueryCount {
-    pub(super) fn count(&self) -> usize {
+    /// Returns the number.
+    pub fn count(&self) -> usize {
         self.0.load(Ordering::Relaxed)
     }
 }
 
 /// Answers every question with these addresses, for any name, until the sandbox ends.
-pub(super) fn serve_names(host: &Host, at: IpAddr, addresses: [IpAddr; 2]) -> Result<QueryCount> {
+///
+/// # Errors
+///
+/// [`Error::Io`] if it cannot listen.
+pub fn serve_names(host: &Host, at: IpAddr, addresses: [IpAddr; 2]) -> Result<QueryCount> {
     let at = SocketAddr::new(at, 53);
     let socket = host.enter(|| UdpSocket::bind(at).map_err(Error::io(at.to_string())))?;
     let queries = QueryCount::default();
