@@ -1,10 +1,12 @@
 //! Commands about files: keys, a release, reports, packs, sources.
 
+use crate::tunnels::ends;
 use crate::world::World;
 use std::fs;
 use std::os::unix::fs::{PermissionsExt, symlink};
 use std::process::Command as Program;
 use taupe_lab::documents::{Block, lab_arguments, root, run_in_tree};
+use taupe_lab::peers::PqKeys;
 use taupe_lab::process;
 use taupe_lab::sandbox::scratch;
 use taupe_lab::{Error, Result, ensure};
@@ -25,12 +27,20 @@ pub(crate) fn post_quantum_keys(block: &Block) -> Result<()> {
     };
     let seed = fs::metadata(world.folder.join("pq-private")).map_err(Error::io("pq-private"))?;
     ensure!(seed.permissions().mode() & 0o777 == 0o600, "{seed:?}");
-    let text = world
-        .server
-        .file(private, &format!("{public}\nAllowedIPs = 10.77.0.2/32"));
-    world.write("alice.conf", &text)?;
-    let checked = world.start("taupe check ./alice.conf")?;
-    crate::tunnels::ends(checked, true, "is fine")
+    // The block is for one end. Here are the keys of the other one, and the files of both.
+    let other = PqKeys::new(&world.far)?;
+    world.write("pq-peer", &other.seed)?;
+    world.write("peer.pq.pub", &other.public("hybrid-768")?)?;
+    for (private, public) in [
+        (*private, "PqPublicKey = file:peer.pq.pub"),
+        ("PqPrivateKey = file:pq-peer", *public),
+    ] {
+        let peer = format!("{public}\nAllowedIPs = 10.77.0.2/32");
+        world.write("pq0.conf", &world.server.file(private, &peer))?;
+        let checked = world.start("taupe check ./pq0.conf")?;
+        ends(checked, true, "is fine")?;
+    }
+    Ok(())
 }
 
 /// Signed checksums of what `packaging/release` leaves in a folder.

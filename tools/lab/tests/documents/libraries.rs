@@ -131,7 +131,7 @@ pub(crate) fn sockets(block: &Block) -> Result<()> {
     server.allow(&client.public)?;
     let text = format!(
         "[Interface]\nPrivateKey = {}\nAddress = 10.0.0.2/24\nDNS = 10.0.0.1\n\n[Peer]\n\
-         PublicKey = {}\nEndpoint = {OUTSIDE}:{PORT}\nAllowedIPs = 10.0.0.0/24\n",
+         PublicKey = {}\nEndpoint = {OUTSIDE}:{PORT}\nAllowedIPs = 10.0.0.0/24\nPersistentKeepalive = 25\n",
         client.private, server.keys.public
     );
     world.write("tunnel.conf", &text)?;
@@ -143,7 +143,7 @@ pub(crate) fn sockets(block: &Block) -> Result<()> {
     for command in &block.commands {
         let words = command.words();
         let words: Vec<&str> = words.iter().map(String::as_str).collect();
-        let expected = match words.get(4..).unwrap_or_default() {
+        let expected = match words.get(5..).unwrap_or_default() {
             ["listener", _, port] => {
                 listen(&world, block, command, port)?;
                 continue;
