@@ -39,7 +39,7 @@ impl Tree {
     pub(crate) fn check_run(&self, runs: &Runs) -> Result<()> {
         match runs {
             Runs::Step(text) => ensure!(
-                self.steps.contains(text),
+                self.steps.lines().any(|line| has_words(line, text)),
                 "no step of scripts/test has `{text}`"
             ),
             Runs::Test(file, name) => {
@@ -151,6 +151,15 @@ impl Tree {
         }
         Ok(())
     }
+}
+
+/// Returns true if a line that is no comment has these words, and not only the beginning of others.
+fn has_words(line: &str, text: &str) -> bool {
+    let is_part = |c: char| c.is_alphanumeric() || "-_".contains(c);
+    let mut rests = line
+        .match_indices(text)
+        .map(|(at, _)| &line[at + text.len()..]);
+    !line.trim_start().starts_with('#') && rests.any(|rest| !rest.starts_with(is_part))
 }
 
 fn read(path: &str) -> Result<String> {
