@@ -12,11 +12,12 @@
 //!   `wg`;
 //! - [`interop`] tests that two implementations interoperate;
 //! - [`server`] is a WireGuard server for tests of one client;
-//! - [`servers`] and [`surroundings`] complete a machine: web pages, names, an `/etc` of its own;
 //! - [`demo`] demonstrates transparent mode, [`recording`] records its lines, [`tutorial`] follows the
-//!   post-quantum tutorial, [`documents`] reads the commands of the documentation;
+//!   post-quantum tutorial;
 //! - [`traffic`] sends data through a tunnel and checks that it arrives, [`capture`] captures
-//!   packets on the wire.
+//!   packets on the wire, [`servers`] and [`surroundings`] complete a machine: web pages, names, an
+//!   `/etc` of its own;
+//! - [`documents`] reads the commands of the documentation.
 //!
 //! The whole crate is a test tool: it calls `ip`, `wg`, `ping` and similar programs, and needs
 //! root. The required packages are listed in `debian-packages.txt`.
