@@ -459,8 +459,7 @@ impl<C: Copy + Eq + Hash, W> Net<C, W> {
         let free = ports.find(|port| !self.flows.contains_key(&four_tuple(*port)));
         let four_tuple = four_tuple(free.ok_or(ConnectFailure::Busy)?);
         let windows = self.buffers.allot();
-        let (now, local) = (self.now, four_tuple.local);
-        let stream = Stream::connect(now, local, remote, self.mtu, windows, seed());
+        let stream = Stream::connect(self.now, four_tuple, self.mtu, windows, seed());
         let Some(stream) = stream else {
             self.buffers.release(windows);
             return Err(ConnectFailure::Refused);

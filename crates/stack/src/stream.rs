@@ -53,58 +53,49 @@ impl Stream {
     /// Returns `None` if no host can have one of the addresses.
     pub(crate) fn connect(
         now: Instant,
-        local: SocketAddr,
-        remote: SocketAddr,
+        four_tuple: FourTuple,
         mtu: usize,
         windows: Windows,
         seed: u64,
     ) -> Option<Self> {
-        let mut socket = socket(windows);
-        let mut interface = interface(now, local.ip(), mtu, seed);
-        socket.connect(interface.context(), remote, local).ok()?;
-        Some(Self::new(
-            now,
-            interface,
-            socket,
-            (local, remote),
-            windows,
-            mtu,
-        ))
+        let FourTuple { local, remote } = four_tuple;
+        Self::new(now, four_tuple, mtu, windows, seed, |socket, interface| {
+            let context = interface.context();
+            socket.connect(context, remote, local).is_ok()
+        })
     }
 
-    /// Creates a connection that waits for the SYN from `remote`. `seed` must be random. Returns
-    /// `None` if the local port is 0.
+    /// Creates a connection that waits for the SYN of the other side. `seed` must be random.
+    /// Returns `None` if the local port is 0.
     pub(crate) fn accept(
+        now: Instant,
+        four_tuple: FourTuple,
+        mtu: usize,
+        windows: Windows,
+        seed: u64,
+    ) -> Option<Self> {
+        Self::new(now, four_tuple, mtu, windows, seed, |socket, _| {
+            socket.listen(four_tuple.local).is_ok()
+        })
+    }
+
+    /// Creates a connection with a socket that `open` opens. Returns `None` if `open` fails.
+    fn new(
         now: Instant,
         FourTuple { local, remote }: FourTuple,
         mtu: usize,
         windows: Windows,
         seed: u64,
+        open: impl FnOnce(&mut Socket<'static>, &mut Interface) -> bool,
     ) -> Option<Self> {
         let mut socket = socket(windows);
-        let interface = interface(now, local.ip(), mtu, seed);
-        socket.listen(local).ok()?;
-        Some(Self::new(
-            now,
-            interface,
-            socket,
-            (local, remote),
-            windows,
-            mtu,
-        ))
-    }
-
-    fn new(
-        now: Instant,
-        interface: Interface,
-        socket: Socket<'static>,
-        (local, remote): (SocketAddr, SocketAddr),
-        windows: Windows,
-        mtu: usize,
-    ) -> Self {
+        let mut interface = interface(now, local.ip(), mtu, seed);
+        if !open(&mut socket, &mut interface) {
+            return None;
+        }
         let mut sockets = SocketSet::new(Vec::with_capacity(1));
         let handle = sockets.add(socket);
-        Self {
+        Some(Self {
             interface,
             sockets,
             handle,
@@ -116,7 +107,7 @@ impl Stream {
             unacknowledged_since: None,
             loss_recovery: LossRecovery::default(),
             is_stalled: false,
-        }
+        })
     }
 
     /// Returns this side's address and port.

@@ -6,11 +6,15 @@ use crate::packet::{FourTuple, Incoming, parse};
 use proptest::collection::vec;
 use proptest::prelude::*;
 use smoltcp::wire::{IpProtocol, Ipv4Packet, TcpPacket, TcpSeqNumber};
-use std::net::{Ipv4Addr, SocketAddrV4};
+use std::net::{Ipv4Addr, SocketAddr, SocketAddrV4};
 use taupe_protocol::time::Instant;
 
 const US: SocketAddrV4 = SocketAddrV4::new(Ipv4Addr::new(10, 0, 0, 1), 1000);
 const THEM: SocketAddrV4 = SocketAddrV4::new(Ipv4Addr::new(192, 0, 2, 1), 80);
+const FLOW: FourTuple = FourTuple {
+    local: SocketAddr::V4(US),
+    remote: SocketAddr::V4(THEM),
+};
 const MTU: usize = 1420;
 const SYN: u8 = 0x02;
 const ACK: u8 = 0x10;
@@ -91,7 +95,7 @@ proptest! {
     fn arbitrary_segments_do_not_panic(segments in vec(segments(), 1..40), is_open in any::<bool>()) {
         let windows = Windows { receive: 1 << 14, send: 1 << 14 };
         let mut now = Instant(5_000_000_000);
-        let stream = Stream::connect(now, US.into(), THEM.into(), MTU, windows, 7);
+        let stream = Stream::connect(now, FLOW, MTU, windows, 7);
         let (mut stream, mut outgoing) = (stream.unwrap(), Outgoing::new(MTU));
         prop_assert!(stream.send(now, &mut outgoing));
         let first = outgoing.packet(outgoing.slots()[0]);
@@ -155,8 +159,9 @@ fn a_syn_is_sent_and_retransmitted() {
     ] {
         let (local, remote) = (us.parse().unwrap(), them.parse().unwrap());
         let now = Instant(5_000_000_000);
-        let mut stream = Stream::connect(now, local, remote, 1420, windows, 7).unwrap();
-        let mut outgoing = Outgoing::new(1420);
+        let flow = FourTuple { local, remote };
+        let mut stream = Stream::connect(now, flow, MTU, windows, 7).unwrap();
+        let mut outgoing = Outgoing::new(MTU);
         assert!(stream.send(now, &mut outgoing));
         let [slot] = *outgoing.slots() else {
             panic!("{} packets", outgoing.slots().len());
@@ -177,8 +182,11 @@ fn a_syn_is_sent_and_retransmitted() {
         assert!(stream.send(now, &mut outgoing) && outgoing.slots().is_empty());
         assert!(stream.send(again, &mut outgoing) && outgoing.slots().len() == 1);
     }
-    let (local, remote) = ("10.0.0.1:1".parse().unwrap(), "0.0.0.0:80".parse().unwrap());
-    let stream = Stream::connect(Instant(0), local, remote, 1420, windows, 7);
+    let nowhere = FourTuple {
+        remote: "0.0.0.0:80".parse().unwrap(),
+        ..FLOW
+    };
+    let stream = Stream::connect(Instant(0), nowhere, MTU, windows, 7);
     assert!(stream.is_none());
 }
 
@@ -188,11 +196,9 @@ fn a_connection_without_room_has_no_deadline() {
         receive: 1 << 16,
         send: 1 << 16,
     };
-    let (local, remote) = ("10.0.0.1:1000", "192.0.2.1:80");
-    let (local, remote) = (local.parse().unwrap(), remote.parse().unwrap());
     let now = Instant(5_000_000_000);
-    let mut stream = Stream::connect(now, local, remote, 1420, windows, 7).unwrap();
-    let mut outgoing = Outgoing::new(1420);
+    let mut stream = Stream::connect(now, FLOW, MTU, windows, 7).unwrap();
+    let mut outgoing = Outgoing::new(MTU);
     while outgoing.has_room() {
         outgoing.push(40, |_| {});
     }

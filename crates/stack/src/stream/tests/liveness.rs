@@ -1,7 +1,7 @@
 //! Tests that unacknowledged data always has a deadline and finally arrives. The receiver is a
 //! model whose window opens and closes at random, over links that lose, delay and reorder.
 
-use super::{ACK, MTU, SYN, Segment, THEM, US};
+use super::{ACK, FLOW, MTU, SYN, Segment};
 use crate::outgoing::Outgoing;
 use crate::stream::{Stream, Windows};
 use core::time::Duration;
@@ -146,7 +146,7 @@ impl World {
             receive: 1 << 14,
             send: 1 << 16,
         };
-        let stream = Stream::connect(now, US.into(), THEM.into(), MTU, windows, seed);
+        let stream = Stream::connect(now, FLOW, MTU, windows, seed);
         let mut world = Self {
             now,
             random: seed | 1,
