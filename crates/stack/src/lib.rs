@@ -17,6 +17,7 @@
 //! |---|---|
 //! | `net.rs`, `settings.rs` | one tunnel with its connections, ports and look-ups |
 //! | `stream.rs`, `loss_recovery.rs` | one TCP connection with a stack of its own, and its loss recovery |
+//! | `stack_device.rs`, `buffers.rs` | the stack's interface, and the memory of its buffers |
 //! | `dns.rs`, `tcp_query.rs` | name look-ups over UDP and TCP |
 //! | `packet.rs`, `outgoing.rs` | inner packets |
 //! | `tunnel.rs`, `handshakes.rs` | WireGuard, its UDP sockets, and the queue of handshake messages |
@@ -24,6 +25,7 @@
 //! | `limits.rs` | timeouts and limits that all users share |
 
 pub mod address;
+mod buffers;
 mod dns;
 pub mod failure;
 #[cfg(any(test, feature = "testing"))]
@@ -35,6 +37,7 @@ pub mod net;
 mod outgoing;
 pub mod packet;
 pub mod settings;
+mod stack_device;
 pub mod stream;
 mod tcp_query;
 mod tunnel;

@@ -12,13 +12,14 @@
 
 use crate::OpenError;
 use crate::address::Name;
+use crate::buffers::BufferBudget;
 use crate::dns::{self, Output, Resolver};
 use crate::failure::ConnectFailure;
 use crate::limits::REASSEMBLY_BYTES;
 use crate::outgoing::Outgoing;
 use crate::packet::{FourTuple, IcmpError, Incoming, is_syn, parse, push_udp};
 use crate::settings::{Settings, Sources};
-use crate::stream::{self, BufferBudget, Stream};
+use crate::stream::{self, Stream};
 use crate::tcp_query::TcpQuery;
 use crate::tunnel::{Received, Tunnel};
 use crate::warning::Warning;

@@ -4,16 +4,15 @@
 //! sockets would take a thousand times as long per packet. Here each stack has one socket, the
 //! program finds it by addresses and ports, and only connections with pending work are polled.
 
+use crate::buffers::Windows;
 use crate::loss_recovery::LossRecovery;
 use crate::outgoing::Outgoing;
 use crate::packet::FourTuple;
+use crate::stack_device::{StackDevice, interface, stack_time};
 use core::time::Duration;
-use smoltcp::iface::{Config, Interface, PollResult, SocketHandle, SocketSet};
-use smoltcp::phy::{Device, DeviceCapabilities, Medium, RxToken, TxToken};
+use smoltcp::iface::{Interface, PollResult, SocketHandle, SocketSet};
 use smoltcp::socket::tcp::{CongestionControl, Socket, SocketBuffer, State};
-use smoltcp::time::Instant as StackInstant;
-use smoltcp::wire::{HardwareAddress, IpCidr};
-use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
+use std::net::{IpAddr, SocketAddr};
 use taupe_protocol::time::Instant;
 
 /// The smallest MTU that a router's message can set: every IPv4 host accepts 576 bytes (RFC 791),
@@ -22,13 +21,6 @@ const MIN_PATH_MTU: [usize; 2] = [576, 1280];
 
 /// Bytes of IPv4 and TCP headers without options.
 const HEADERS: usize = 40;
-
-/// Buffer sizes of a connection, in bytes.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(crate) struct Windows {
-    pub(crate) receive: usize,
-    pub(crate) send: usize,
-}
 
 /// A TCP connection.
 pub struct Stream {
@@ -172,7 +164,7 @@ impl Stream {
         };
         let sockets = &mut self.sockets;
         self.interface
-            .poll_ingress_single(stack(now), &mut device, sockets);
+            .poll_ingress_single(stack_time(now), &mut device, sockets);
     }
 
     /// Queues all segments that can be sent now, as far as there is room. Returns true if all were.
@@ -185,7 +177,7 @@ impl Stream {
         self.is_stalled = true;
         while device.outgoing.has_room() {
             let sockets = &mut self.sockets;
-            let sent = self.interface.poll_egress(stack(now), &mut device, sockets);
+            let sent = self.interface.poll_egress(stack_time(now), &mut device, sockets);
             if sent == PollResult::None {
                 self.is_stalled = false;
                 break;
@@ -208,7 +200,7 @@ impl Stream {
         if self.is_stalled {
             return None;
         }
-        let at = self.interface.poll_at(stack(now), &self.sockets)?;
+        let at = self.interface.poll_at(stack_time(now), &self.sockets)?;
         Some(Instant(
             u64::try_from(at.total_micros()).unwrap_or(0) * 1000,
         ))
@@ -252,120 +244,7 @@ pub(crate) fn refuse(
         mtu,
     };
     let mut nobody = SocketSet::new(Vec::new());
-    interface(now, local, mtu, 0).poll_ingress_single(stack(now), &mut device, &mut nobody);
-}
-
-/// Creates a stack with one address and default routes.
-fn interface(now: Instant, local: IpAddr, mtu: usize, seed: u64) -> Interface {
-    let mut config = Config::new(HardwareAddress::Ip);
-    config.random_seed = seed;
-    let mut nothing = Outgoing::new(mtu);
-    let mut device = StackDevice {
-        incoming: None,
-        outgoing: &mut nothing,
-        mtu,
-    };
-    let mut interface = Interface::new(config, &mut device, stack(now));
-    let length = if local.is_ipv4() { 32 } else { 128 };
-    // The tables have room for one address and two routes.
-    interface.update_ip_addrs(|addresses| {
-        let _ = addresses.push(IpCidr::new(local.into(), length));
-    });
-    let routes = interface.routes_mut();
-    let _ = routes.add_default_ipv4_route(Ipv4Addr::UNSPECIFIED);
-    let _ = routes.add_default_ipv6_route(Ipv6Addr::UNSPECIFIED);
-    interface
-}
-
-fn stack(now: Instant) -> StackInstant {
-    StackInstant::from_micros(i64::try_from(now.0 / 1000).unwrap_or(i64::MAX))
-}
-
-/// The device of a stack: one incoming packet, and the queue of outgoing ones.
-struct StackDevice<'a> {
-    incoming: Option<&'a [u8]>,
-    outgoing: &'a mut Outgoing,
-    mtu: usize,
-}
-
-struct Receiving<'a>(&'a [u8]);
-
-struct Sending<'a>(&'a mut Outgoing);
-
-impl Device for StackDevice<'_> {
-    type RxToken<'a>
-        = Receiving<'a>
-    where
-        Self: 'a;
-    type TxToken<'a>
-        = Sending<'a>
-    where
-        Self: 'a;
-
-    fn receive(&mut self, _: StackInstant) -> Option<(Receiving<'_>, Sending<'_>)> {
-        let packet = self.incoming.take()?;
-        Some((Receiving(packet), Sending(self.outgoing)))
-    }
-
-    fn transmit(&mut self, _: StackInstant) -> Option<Sending<'_>> {
-        self.outgoing.has_room().then_some(Sending(self.outgoing))
-    }
-
-    fn capabilities(&self) -> DeviceCapabilities {
-        let mut capabilities = DeviceCapabilities::default();
-        capabilities.medium = Medium::Ip;
-        capabilities.max_transmission_unit = self.mtu;
-        capabilities
-    }
-}
-
-impl RxToken for Receiving<'_> {
-    fn consume<R, F: FnOnce(&[u8]) -> R>(self, take: F) -> R {
-        take(self.0)
-    }
-}
-
-impl TxToken for Sending<'_> {
-    fn consume<R, F: FnOnce(&mut [u8]) -> R>(self, length: usize, fill: F) -> R {
-        self.0.push(length, fill)
-    }
-}
-
-/// Budget of buffer memory for all connections.
-pub(crate) struct BufferBudget {
-    /// Remaining bytes of [`BufferBudget::POOL`].
-    remaining: usize,
-}
-
-impl BufferBudget {
-    /// Bytes of each connection in each direction: enough for 10 Mbit/s at 25 ms.
-    const MIN_BUFFER: usize = 32 << 10;
-    /// Bytes beyond that for all connections together.
-    const POOL: usize = 256 << 20;
-    /// Most of these bytes for one connection: 160 Mbit/s at 75 ms.
-    const MAX_EXTRA: usize = 2 << 20;
-
-    pub(crate) fn new() -> Self {
-        Self {
-            remaining: Self::POOL,
-        }
-    }
-
-    /// Allots buffer sizes to a connection: a sixteenth of the remaining pool, so each further
-    /// connection gets less.
-    pub(crate) fn allot(&mut self) -> Windows {
-        let extra = (self.remaining / 16).min(Self::MAX_EXTRA);
-        self.remaining -= extra;
-        let send = extra / 4;
-        Windows {
-            receive: Self::MIN_BUFFER + extra - send,
-            send: Self::MIN_BUFFER + send,
-        }
-    }
-
-    pub(crate) fn release(&mut self, windows: Windows) {
-        self.remaining += windows.receive + windows.send - 2 * Self::MIN_BUFFER;
-    }
+    interface(now, local, mtu, 0).poll_ingress_single(stack_time(now), &mut device, &mut nobody);
 }
 
 /// A connection with unacknowledged data is closed after this time without any segment (RFC 9293

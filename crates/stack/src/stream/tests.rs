@@ -1,6 +1,6 @@
 mod liveness;
 
-use super::{BufferBudget, Stream, Windows};
+use super::{Stream, Windows};
 use crate::outgoing::Outgoing;
 use crate::packet::{FourTuple, Incoming, parse};
 use proptest::collection::vec;
@@ -129,22 +129,6 @@ proptest! {
             now = stream.deadline(now).map_or(now, |at| at.max(now));
         }
     }
-}
-
-#[test]
-fn every_connection_gets_buffers_and_returns_them() {
-    let mut budget = BufferBudget::new();
-    let all: Vec<_> = (0..4096).map(|_| budget.allot()).collect();
-    let sum: usize = all.iter().map(|one| one.receive + one.send).sum();
-    assert!(sum <= BufferBudget::POOL + 4096 * 2 * BufferBudget::MIN_BUFFER);
-    assert_eq!(
-        all[0].receive + all[0].send,
-        BufferBudget::MAX_EXTRA + 2 * BufferBudget::MIN_BUFFER
-    );
-    let least = all.iter().map(|one| one.receive.min(one.send)).min();
-    assert!(least >= Some(BufferBudget::MIN_BUFFER));
-    all.into_iter().for_each(|one| budget.release(one));
-    assert_eq!(budget.remaining, BufferBudget::POOL);
 }
 
 #[test]
