@@ -8,11 +8,8 @@
 //! lost. The stack retransmits 2; the acknowledgement that then ends before 5 makes this module
 //! report 5 at once.
 
-use smoltcp::phy::ChecksumCapabilities;
-use smoltcp::wire::{
-    IpAddress, IpProtocol, IpRepr, Ipv4Packet, Ipv6Packet, TcpControl, TcpPacket, TcpRepr,
-    TcpSeqNumber,
-};
+use crate::packet::{bare_segment, tcp, tcp_packet};
+use smoltcp::wire::{TcpRepr, TcpSeqNumber};
 
 /// Loss-recovery state of a connection.
 #[derive(Default)]
@@ -35,17 +32,7 @@ impl LossRecovery {
     /// yet, returns a plain acknowledgement to feed to the stack [`Self::DUPLICATES`] times. `mss`
     /// is the length of a full segment, in bytes.
     pub(crate) fn inspect(&mut self, packet: &[u8], mss: usize) -> Option<Vec<u8>> {
-        let (source, destination, payload): (IpAddress, IpAddress, _) = match packet.first()? >> 4 {
-            4 => {
-                let ip = Ipv4Packet::new_checked(packet).ok()?;
-                (ip.src_addr().into(), ip.dst_addr().into(), ip.payload())
-            }
-            _ => {
-                let ip = Ipv6Packet::new_checked(packet).ok()?;
-                (ip.src_addr().into(), ip.dst_addr().into(), ip.payload())
-            }
-        };
-        let tcp = TcpPacket::new_checked(payload).ok()?;
+        let (source, destination, tcp) = tcp(packet)?;
         if !tcp.ack() || tcp.syn() || tcp.rst() {
             return None;
         }
@@ -68,80 +55,53 @@ impl LossRecovery {
             self.is_reported = false;
         }
         // One acknowledgement may cover many segments that were received together.
-        let arrived: usize = behind()
-            .map(|range| range.1.wrapping_sub(range.0) as usize)
+        let arrived: u64 = behind()
+            .map(|range| u64::from(range.1.wrapping_sub(range.0)))
             .sum();
         let is_lost = self.is_recovering
             || self.duplicates >= Self::DUPLICATES
-            || arrived > (usize::from(Self::DUPLICATES) - 1) * mss;
+            || arrived > (u64::from(Self::DUPLICATES) - 1) * mss as u64;
         if self.is_reported || !is_lost || !tcp.verify_checksum(&source, &destination) {
             return None;
         }
         self.is_reported = true;
         self.is_recovering = true;
         let duplicate = TcpRepr {
-            src_port: tcp.src_port(),
-            dst_port: tcp.dst_port(),
-            control: TcpControl::None,
             seq_number: tcp.seq_number() + tcp.segment_len(),
             ack_number: Some(acknowledged),
             window_len: tcp.window_len(),
-            window_scale: None,
-            max_seg_size: None,
-            sack_permitted: false,
-            sack_ranges: [None; 3],
-            timestamp: None,
-            payload: &[],
+            ..bare_segment(tcp.src_port(), tcp.dst_port())
         };
-        let length = duplicate.buffer_len();
-        let ip = IpRepr::new(source, destination, IpProtocol::Tcp, length, 64);
-        let mut packet = vec![0; ip.header_len() + length];
-        let checksums = ChecksumCapabilities::default();
-        ip.emit(&mut packet, &checksums);
-        let mut segment = TcpPacket::new_unchecked(&mut packet[ip.header_len()..]);
-        duplicate.emit(&mut segment, &source, &destination, &checksums);
-        Some(packet)
+        Some(tcp_packet(source, destination, &duplicate))
     }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use smoltcp::wire::{IpAddress, TcpControl};
 
     /// Returns a segment with data, a cumulative acknowledgement and a selective range.
     fn segment(acknowledged: i32, range: Option<(u32, u32)>) -> Vec<u8> {
         let addresses = ["192.0.2.1", "10.0.0.1"].map(|text| text.parse().unwrap());
         let [source, destination]: [IpAddress; 2] = addresses;
-        let tcp = TcpRepr {
-            src_port: 80,
-            dst_port: 1000,
+        let segment = TcpRepr {
             control: TcpControl::Psh,
             seq_number: TcpSeqNumber(7000),
             ack_number: Some(TcpSeqNumber(acknowledged)),
             window_len: 500,
-            window_scale: None,
-            max_seg_size: None,
-            sack_permitted: false,
             sack_ranges: [range, None, None],
-            timestamp: None,
             payload: b"data",
+            ..bare_segment(80, 1000)
         };
-        let length = tcp.buffer_len();
-        let ip = IpRepr::new(source, destination, IpProtocol::Tcp, length, 64);
-        let mut packet = vec![0; ip.header_len() + length];
-        let checksums = ChecksumCapabilities::default();
-        ip.emit(&mut packet, &checksums);
-        let mut segment = TcpPacket::new_unchecked(&mut packet[ip.header_len()..]);
-        tcp.emit(&mut segment, &source, &destination, &checksums);
-        packet
+        tcp_packet(source, destination, &segment)
     }
 
     /// Returns the acknowledgement and sequence number of the duplicate that is reported.
     fn reported(recovery: &mut LossRecovery, packet: &[u8]) -> Option<(i32, i32)> {
         let reported = recovery.inspect(packet, 1000)?;
-        let ip = Ipv4Packet::new_checked(&*reported).unwrap();
-        let tcp = TcpPacket::new_checked(ip.payload()).unwrap();
-        assert!(tcp.verify_checksum(&ip.src_addr().into(), &ip.dst_addr().into()));
+        let (source, destination, tcp) = tcp(&reported).unwrap();
+        assert!(tcp.verify_checksum(&source, &destination));
         assert!(tcp.payload().is_empty() && tcp.ack() && tcp.window_len() == 500);
         Some((tcp.ack_number().0, tcp.seq_number().0))
     }

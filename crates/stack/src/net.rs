@@ -11,15 +11,16 @@
 //! It then waits until [`Net::next_deadline`], or not at all while [`Net::is_busy`].
 
 use crate::OpenError;
-use crate::address::Name;
+use crate::address::{Name, is_routable};
 use crate::buffers::BufferBudget;
 use crate::dns::{self, Output, Resolver};
 use crate::failure::ConnectFailure;
 use crate::limits::REASSEMBLY_BYTES;
 use crate::outgoing::Outgoing;
 use crate::packet::{FourTuple, IcmpError, Incoming, is_syn, parse, push_udp};
+use crate::reset::Resets;
 use crate::settings::{Settings, Sources};
-use crate::stream::{self, Stream};
+use crate::stream::Stream;
 use crate::tcp_query::TcpQuery;
 use crate::tunnel::{Received, Tunnel};
 use crate::warning::Warning;
@@ -101,6 +102,7 @@ pub struct Net<C, W> {
     sources: Sources,
     mtu: usize,
     buffers: BufferBudget,
+    resets: Resets,
     handshake_warning: Warning,
 }
 
@@ -151,6 +153,7 @@ impl<C: Copy + Eq + Hash, W> Net<C, W> {
             sources,
             mtu,
             buffers: BufferBudget::new(),
+            resets: Resets::default(),
             handshake_warning: Warning::default(),
         })
     }
@@ -265,7 +268,7 @@ impl<C: Copy + Eq + Hash, W> Net<C, W> {
                     }
                     None
                 }
-                None => self.is_ours(four_tuple).then(|| Arrival::Stray {
+                None => self.is_answerable(four_tuple).then(|| Arrival::Stray {
                     four_tuple,
                     is_syn: is_syn(packet),
                 }),
@@ -297,6 +300,14 @@ impl<C: Copy + Eq + Hash, W> Net<C, W> {
     /// Returns true if a packet's destination is this side's address.
     fn is_ours(&self, FourTuple { local, remote }: FourTuple) -> bool {
         Some(local.ip()) == self.sources.addresses.matching(remote.ip())
+    }
+
+    /// Returns true if a segment to this side's address may be answered: another host can have its
+    /// source. An answer to this side's own address would come back as another segment to answer.
+    fn is_answerable(&self, four_tuple: FourTuple) -> bool {
+        let FourTuple { local, remote } = four_tuple;
+        let is_host = is_routable(remote.ip()) && remote.ip() != local.ip();
+        is_host && remote.port() != 0 && self.is_ours(four_tuple)
     }
 
     /// Handles handshake messages that were received.
@@ -482,10 +493,9 @@ impl<C: Copy + Eq + Hash, W> Net<C, W> {
         Some(stream)
     }
 
-    /// Answers a stray segment with a reset.
-    pub fn refuse(&mut self, four_tuple: FourTuple, packet: &[u8]) {
-        let local = four_tuple.local.ip();
-        stream::refuse(self.now, local, self.mtu, packet, &mut self.outgoing);
+    /// Answers a stray segment with a reset. At most 200 are answered per second.
+    pub fn refuse(&mut self, packet: &[u8]) {
+        self.resets.answer(self.now, packet, &mut self.outgoing);
     }
 
     /// Passes a segment to its connection.

@@ -5,7 +5,8 @@ use crate::outgoing::Outgoing;
 use smoltcp::phy::ChecksumCapabilities;
 use smoltcp::wire::{
     Icmpv4DstUnreachable, Icmpv4Message, Icmpv4Packet, Icmpv6DstUnreachable, Icmpv6Message,
-    Icmpv6Packet, IpAddress, IpProtocol, IpRepr, Ipv4Packet, Ipv6Packet, UdpPacket, UdpRepr,
+    Icmpv6Packet, IpAddress, IpProtocol, IpRepr, Ipv4Packet, Ipv6Packet, TcpControl, TcpPacket,
+    TcpRepr, TcpSeqNumber, UdpPacket, UdpRepr,
 };
 use std::net::{IpAddr, SocketAddr};
 
@@ -154,6 +155,40 @@ pub(crate) fn push_udp(
     true
 }
 
+/// Returns a segment with these ports and nothing else.
+pub(crate) fn bare_segment(src_port: u16, dst_port: u16) -> TcpRepr<'static> {
+    TcpRepr {
+        src_port,
+        dst_port,
+        control: TcpControl::None,
+        seq_number: TcpSeqNumber(0),
+        ack_number: None,
+        window_len: 0,
+        window_scale: None,
+        max_seg_size: None,
+        sack_permitted: false,
+        sack_ranges: [None; 3],
+        timestamp: None,
+        payload: &[],
+    }
+}
+
+/// Returns a segment as a packet.
+pub(crate) fn tcp_packet(
+    source: IpAddress,
+    destination: IpAddress,
+    segment: &TcpRepr<'_>,
+) -> Vec<u8> {
+    let length = segment.buffer_len();
+    let ip = IpRepr::new(source, destination, IpProtocol::Tcp, length, 64);
+    let mut packet = vec![0; ip.header_len() + length];
+    let checksums = ChecksumCapabilities::default();
+    ip.emit(&mut packet, &checksums);
+    let mut tcp = TcpPacket::new_unchecked(&mut packet[ip.header_len()..]);
+    segment.emit(&mut tcp, &source, &destination, &checksums);
+    packet
+}
+
 /// Returns source, destination, protocol and payload of a packet that is not a fragment.
 fn header(packet: &[u8]) -> Option<(IpAddr, IpAddr, IpProtocol, &[u8])> {
     match packet.first()? >> 4 {
@@ -183,12 +218,17 @@ fn header(packet: &[u8]) -> Option<(IpAddr, IpAddr, IpProtocol, &[u8])> {
     }
 }
 
-/// Returns true if a TCP packet opens a connection: SYN without ACK, RST or FIN.
+/// Returns source, destination and segment of a TCP packet. Its checksum is not checked.
+pub(crate) fn tcp(packet: &[u8]) -> Option<(IpAddress, IpAddress, TcpPacket<&[u8]>)> {
+    let (source, destination, protocol, payload) = header(packet)?;
+    let tcp = TcpPacket::new_checked(payload).ok()?;
+    (protocol == IpProtocol::Tcp).then(|| (source.into(), destination.into(), tcp))
+}
+
+/// Returns true if a TCP segment opens a connection: SYN without ACK, RST or FIN.
 pub(crate) fn is_syn(packet: &[u8]) -> bool {
-    const FLAGS: u8 = 0x17;
-    const SYN: u8 = 0x02;
-    let flags = header(packet).and_then(|(_, _, _, tcp)| tcp.get(13).copied());
-    flags.is_some_and(|flags| flags & FLAGS == SYN)
+    let tcp = tcp(packet);
+    tcp.is_some_and(|(_, _, tcp)| tcp.syn() && !tcp.ack() && !tcp.rst() && !tcp.fin())
 }
 
 /// Returns the source and destination port of a TCP or UDP header.

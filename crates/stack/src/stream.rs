@@ -12,7 +12,7 @@ use crate::stack_device::{StackDevice, interface, stack_time};
 use core::time::Duration;
 use smoltcp::iface::{Interface, PollResult, SocketHandle, SocketSet};
 use smoltcp::socket::tcp::{CongestionControl, Socket, SocketBuffer, State};
-use std::net::{IpAddr, SocketAddr};
+use std::net::SocketAddr;
 use taupe_protocol::time::Instant;
 
 /// The smallest MTU that a router's message can set: every IPv4 host accepts 576 bytes (RFC 791),
@@ -227,24 +227,6 @@ fn socket(windows: Windows) -> Socket<'static> {
     // The writer has coalesced small writes, or wants them sent at once.
     socket.set_nagle_enabled(false);
     socket
-}
-
-/// Answers a segment of no connection with a reset (RFC 9293 §3.10.7.1). `local` is its
-/// destination.
-pub(crate) fn refuse(
-    now: Instant,
-    local: IpAddr,
-    mtu: usize,
-    packet: &[u8],
-    outgoing: &mut Outgoing,
-) {
-    let mut device = StackDevice {
-        incoming: Some(packet),
-        outgoing,
-        mtu,
-    };
-    let mut nobody = SocketSet::new(Vec::new());
-    interface(now, local, mtu, 0).poll_ingress_single(stack_time(now), &mut device, &mut nobody);
 }
 
 /// A connection with unacknowledged data is closed after this time without any segment (RFC 9293

@@ -265,7 +265,7 @@ impl EventLoop {
                 if is_syn && self.listeners.contains_key(&port) {
                     self.open(port, four_tuple, &packet);
                 } else {
-                    self.net.refuse(four_tuple, &packet);
+                    self.net.refuse(&packet);
                 }
             }
             None => {}
