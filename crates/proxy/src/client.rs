@@ -108,7 +108,7 @@ enum Phase {
 
 struct Connecting {
     stream: Box<Stream>,
-    problem: Option<IcmpError>,
+    problem: Option<ConnectFailure>,
     remaining: VecDeque<SocketAddr>,
     /// Limit for all addresses together.
     until: Instant,
@@ -156,14 +156,11 @@ impl Client {
     }
 
     /// Handles an ICMP error about its connection.
-    pub(crate) fn handle_icmp_error(&mut self, problem: IcmpError, net: &Net) {
-        match (&mut self.phase, problem) {
-            (Phase::Connecting(connecting), problem) => connecting.problem = Some(problem),
-            (Phase::Relaying(relay), IcmpError::TooLong(mtu)) => {
-                relay.stream.lower_mtu(net.now, mtu);
-            }
-            // Other ICMP errors do not abort an established connection (RFC 1122 §4.2.3.9).
-            _ => {}
+    pub(crate) fn handle_icmp_error(&mut self, error: IcmpError, net: &Net) {
+        let stream = self.stream();
+        let found = stream.and_then(|stream| stream.handle_icmp_error(net.now, error));
+        if let Phase::Connecting(connecting) = &mut self.phase {
+            connecting.problem = connecting.problem.or(found);
         }
     }
 
@@ -268,7 +265,7 @@ impl Client {
                     } = connecting;
                     context.net.pump(stream, owner);
                     let failure = match (problem, stream.state()) {
-                        (Some(problem), _) => Some((*problem).into()),
+                        (Some(problem), _) => Some(*problem),
                         (None, State::Closed) => Some(ConnectFailure::Refused),
                         (None, _) if !stream.is_connecting() => None,
                         (None, _) if is_late => Some(context.net.failure_for(stream.remote().ip())),

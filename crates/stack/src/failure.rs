@@ -1,6 +1,6 @@
 //! Reasons for failed connections, in terms of no particular client protocol.
 
-use crate::packet::IcmpError;
+use crate::packet::IcmpProblem;
 
 /// Reason why a connection failed.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -50,14 +50,16 @@ impl ConnectFailure {
     }
 }
 
-impl From<IcmpError> for ConnectFailure {
-    fn from(problem: IcmpError) -> Self {
+impl ConnectFailure {
+    /// Returns the failure of a connection whose SYN an ICMP error reports. A SYN is shorter than
+    /// every path MTU, so [`IcmpProblem::TooLong`] is none.
+    pub(crate) fn from_icmp(problem: IcmpProblem) -> Option<Self> {
         match problem {
-            IcmpError::Network => Self::Network,
-            // `TooLong` answers a SYN, which is shorter than any path MTU: the router is mistaken.
-            IcmpError::Host | IcmpError::TooLong(_) => Self::Host,
-            IcmpError::Refused => Self::Refused,
-            IcmpError::HopLimit => Self::HopLimit,
+            IcmpProblem::Network => Some(Self::Network),
+            IcmpProblem::Host => Some(Self::Host),
+            IcmpProblem::Refused => Some(Self::Refused),
+            IcmpProblem::HopLimit => Some(Self::HopLimit),
+            IcmpProblem::TooLong(_) => None,
         }
     }
 }

@@ -17,6 +17,7 @@
 //! |---|---|
 //! | `net.rs`, `settings.rs` | one tunnel with its connections, ports and look-ups |
 //! | `stream.rs`, `loss_recovery.rs` | one TCP connection with a stack of its own, and its loss recovery |
+//! | `send_space.rs` | sequence numbers that a connection has sent, and checks of ICMP errors |
 //! | `stack_device.rs`, `buffers.rs` | the stack's interface, and the memory of its buffers |
 //! | `dns.rs`, `tcp_query.rs` | name look-ups over UDP and TCP |
 //! | `packet.rs`, `outgoing.rs` | inner packets |
@@ -38,6 +39,7 @@ pub mod net;
 mod outgoing;
 pub mod packet;
 mod reset;
+mod send_space;
 pub mod settings;
 mod stack_device;
 pub mod stream;

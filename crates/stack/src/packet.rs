@@ -31,9 +31,18 @@ pub(crate) enum Incoming<'a> {
     IcmpError(FourTuple, IcmpError),
 }
 
-/// ICMP error from a router or host.
+/// ICMP error from a router or host about a segment of this side.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum IcmpError {
+pub struct IcmpError {
+    /// Its reason.
+    pub problem: IcmpProblem,
+    /// The quoted sequence number of the segment.
+    pub(crate) sequence: TcpSeqNumber,
+}
+
+/// Reason of an ICMP error.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum IcmpProblem {
     /// A router has no route to the network.
     Network,
     /// The host cannot be reached.
@@ -69,18 +78,18 @@ pub(crate) fn parse(packet: &[u8]) -> Option<Incoming<'_>> {
             let icmp = Icmpv4Packet::new_checked(payload).ok()?;
             let code = icmp.msg_code();
             let problem = match (icmp.msg_type(), Icmpv4DstUnreachable::from(code)) {
-                (Icmpv4Message::TimeExceeded, _) => IcmpError::HopLimit,
+                (Icmpv4Message::TimeExceeded, _) => IcmpProblem::HopLimit,
                 (Icmpv4Message::DstUnreachable, why) => match why {
-                    Icmpv4DstUnreachable::FragRequired => IcmpError::TooLong(
+                    Icmpv4DstUnreachable::FragRequired => IcmpProblem::TooLong(
                         u16::from_be_bytes(*payload.get(6..8)?.first_chunk()?).into(),
                     ),
                     Icmpv4DstUnreachable::NetUnreachable
                     | Icmpv4DstUnreachable::DstNetUnknown
                     | Icmpv4DstUnreachable::NetProhibited
-                    | Icmpv4DstUnreachable::NetUnreachToS => IcmpError::Network,
+                    | Icmpv4DstUnreachable::NetUnreachToS => IcmpProblem::Network,
                     Icmpv4DstUnreachable::PortUnreachable
-                    | Icmpv4DstUnreachable::ProtoUnreachable => IcmpError::Refused,
-                    _ => IcmpError::Host,
+                    | Icmpv4DstUnreachable::ProtoUnreachable => IcmpProblem::Refused,
+                    _ => IcmpProblem::Host,
                 },
                 _ => return None,
             };
@@ -93,16 +102,16 @@ pub(crate) fn parse(packet: &[u8]) -> Option<Incoming<'_>> {
             let icmp = Icmpv6Packet::new_checked(payload).ok()?;
             let code = icmp.msg_code();
             let problem = match (icmp.msg_type(), Icmpv6DstUnreachable::from(code)) {
-                (Icmpv6Message::TimeExceeded, _) => IcmpError::HopLimit,
+                (Icmpv6Message::TimeExceeded, _) => IcmpProblem::HopLimit,
                 (Icmpv6Message::PktTooBig, _) => {
-                    IcmpError::TooLong(usize::try_from(icmp.pkt_too_big_mtu()).ok()?)
+                    IcmpProblem::TooLong(usize::try_from(icmp.pkt_too_big_mtu()).ok()?)
                 }
                 (Icmpv6Message::DstUnreachable, why) => match why {
                     Icmpv6DstUnreachable::NoRoute | Icmpv6DstUnreachable::RejectRoute => {
-                        IcmpError::Network
+                        IcmpProblem::Network
                     }
-                    Icmpv6DstUnreachable::PortUnreachable => IcmpError::Refused,
-                    _ => IcmpError::Host,
+                    Icmpv6DstUnreachable::PortUnreachable => IcmpProblem::Refused,
+                    _ => IcmpProblem::Host,
                 },
                 _ => return None,
             };
@@ -237,12 +246,17 @@ fn ports(payload: &[u8]) -> Option<(u16, u16)> {
     Some((u16::from_be_bytes([a, b]), u16::from_be_bytes([c, d])))
 }
 
-/// Reads the TCP segment that an ICMP error quotes. Returns `None` unless `us` sent it.
-fn about(quoted: &[u8], us: IpAddr, problem: IcmpError) -> Option<Incoming<'static>> {
+/// Reads the TCP segment that an ICMP error quotes: at least 8 bytes (RFC 792). Returns `None` unless
+/// `us` sent it.
+fn about(quoted: &[u8], us: IpAddr, problem: IcmpProblem) -> Option<Incoming<'static>> {
     let (source, destination, protocol, payload) = match quoted.first()? >> 4 {
         4 => {
             let length = usize::from(quoted[0] & 0xf) * 4;
             let source: [u8; 4] = *quoted.get(12..16)?.first_chunk()?;
+            // A later fragment has no TCP header.
+            if u16::from_be_bytes([quoted[6], quoted[7]]) & 0x1fff != 0 {
+                return None;
+            }
             let destination: [u8; 4] = *quoted.get(16..20)?.first_chunk()?;
             (
                 source.into(),
@@ -268,8 +282,13 @@ fn about(quoted: &[u8], us: IpAddr, problem: IcmpError) -> Option<Incoming<'stat
         local: SocketAddr::new(source, local),
         remote: SocketAddr::new(destination, remote),
     };
+    let sequence = i32::from_be_bytes(*payload.get(4..)?.first_chunk()?);
+    let error = IcmpError {
+        problem,
+        sequence: TcpSeqNumber(sequence),
+    };
     let is_ours = IpProtocol::from(protocol) == IpProtocol::Tcp && source == us;
-    is_ours.then_some(Incoming::IcmpError(four_tuple, problem))
+    is_ours.then_some(Incoming::IcmpError(four_tuple, error))
 }
 
 #[cfg(test)]

@@ -1,6 +1,7 @@
 //! The network of one connection: an interface of smoltcp, and the device on which it sends.
 
 use crate::outgoing::Outgoing;
+use crate::send_space::SendSpace;
 use smoltcp::iface::{Config, Interface};
 use smoltcp::phy::{Device, DeviceCapabilities, Medium, RxToken, TxToken};
 use smoltcp::time::Instant as StackInstant;
@@ -12,10 +13,11 @@ use taupe_protocol::time::Instant;
 pub(crate) fn interface(now: Instant, local: IpAddr, mtu: usize, seed: u64) -> Interface {
     let mut config = Config::new(HardwareAddress::Ip);
     config.random_seed = seed;
-    let mut nothing = Outgoing::new(mtu);
     let mut device = StackDevice {
+        now,
         incoming: None,
-        outgoing: &mut nothing,
+        outgoing: &mut Outgoing::new(mtu),
+        send_space: &mut SendSpace::default(),
         mtu,
     };
     let mut interface = Interface::new(config, &mut device, stack_time(now));
@@ -37,14 +39,30 @@ pub(crate) fn stack_time(now: Instant) -> StackInstant {
 
 /// The device of a stack: one incoming packet, and the queue of outgoing ones.
 pub(crate) struct StackDevice<'a> {
+    pub(crate) now: Instant,
     pub(crate) incoming: Option<&'a [u8]>,
     pub(crate) outgoing: &'a mut Outgoing,
+    pub(crate) send_space: &'a mut SendSpace,
     pub(crate) mtu: usize,
 }
 
 pub(crate) struct Receiving<'a>(&'a [u8]);
 
-pub(crate) struct Sending<'a>(&'a mut Outgoing);
+pub(crate) struct Sending<'a> {
+    now: Instant,
+    outgoing: &'a mut Outgoing,
+    send_space: &'a mut SendSpace,
+}
+
+impl StackDevice<'_> {
+    fn sending(&mut self) -> Sending<'_> {
+        Sending {
+            now: self.now,
+            outgoing: self.outgoing,
+            send_space: self.send_space,
+        }
+    }
+}
 
 impl Device for StackDevice<'_> {
     type RxToken<'a>
@@ -58,11 +76,11 @@ impl Device for StackDevice<'_> {
 
     fn receive(&mut self, _: StackInstant) -> Option<(Receiving<'_>, Sending<'_>)> {
         let packet = self.incoming.take()?;
-        Some((Receiving(packet), Sending(self.outgoing)))
+        Some((Receiving(packet), self.sending()))
     }
 
     fn transmit(&mut self, _: StackInstant) -> Option<Sending<'_>> {
-        self.outgoing.has_room().then_some(Sending(self.outgoing))
+        self.outgoing.has_room().then(|| self.sending())
     }
 
     fn capabilities(&self) -> DeviceCapabilities {
@@ -81,6 +99,10 @@ impl RxToken for Receiving<'_> {
 
 impl TxToken for Sending<'_> {
     fn consume<R, F: FnOnce(&mut [u8]) -> R>(self, length: usize, fill: F) -> R {
-        self.0.push(length, fill)
+        self.outgoing.push(length, |packet| {
+            let result = fill(packet);
+            self.send_space.note_sent(self.now, packet);
+            result
+        })
     }
 }

@@ -5,9 +5,11 @@
 //! program finds it by addresses and ports, and only connections with pending work are polled.
 
 use crate::buffers::Windows;
+use crate::failure::ConnectFailure;
 use crate::loss_recovery::LossRecovery;
 use crate::outgoing::Outgoing;
-use crate::packet::FourTuple;
+use crate::packet::{FourTuple, IcmpError, IcmpProblem, tcp};
+use crate::send_space::SendSpace;
 use crate::stack_device::{StackDevice, interface, stack_time};
 use core::time::Duration;
 use smoltcp::iface::{Interface, PollResult, SocketHandle, SocketSet};
@@ -15,9 +17,10 @@ use smoltcp::socket::tcp::{CongestionControl, Socket, SocketBuffer, State};
 use std::net::SocketAddr;
 use taupe_protocol::time::Instant;
 
-/// The smallest MTU that a router's message can set: every IPv4 host accepts 576 bytes (RFC 791),
-/// every IPv6 link carries 1280 (RFC 8200 §5).
-const MIN_PATH_MTU: [usize; 2] = [576, 1280];
+/// The smallest MTU that a router's message can set, in bytes: every IPv4 host accepts 576 (RFC 791),
+/// and every IPv6 link carries 1280 (RFC 8200 §5).
+const MIN_PATH_MTU_V4: usize = 576;
+const MIN_PATH_MTU_V6: usize = 1280;
 
 /// Bytes of IPv4 and TCP headers without options.
 const HEADERS: usize = 40;
@@ -35,6 +38,7 @@ pub struct Stream {
     last_segment: Instant,
     /// Time since which data or an end waits for an acknowledgement.
     unacknowledged_since: Option<Instant>,
+    send_space: SendSpace,
     loss_recovery: LossRecovery,
     /// True if the last [`Stream::send`] had no room for everything.
     is_stalled: bool,
@@ -97,6 +101,7 @@ impl Stream {
             windows,
             last_segment: now,
             unacknowledged_since: None,
+            send_space: SendSpace::default(),
             loss_recovery: LossRecovery::default(),
             is_stalled: false,
         })
@@ -147,7 +152,12 @@ impl Stream {
 
     /// Handles a packet of this connection.
     pub(crate) fn handle_packet(&mut self, now: Instant, packet: &[u8], outgoing: &mut Outgoing) {
-        self.last_segment = now;
+        let acknowledgement = tcp(packet).filter(|(_, _, tcp)| tcp.ack());
+        let number = acknowledgement.map(|(_, _, tcp)| tcp.ack_number());
+        // A forged segment with another number does not keep the connection alive.
+        if number.is_some_and(|number| self.send_space.note_acknowledgement(number)) {
+            self.last_segment = now;
+        }
         self.feed(now, packet, outgoing);
         if let Some(duplicate) = self.loss_recovery.inspect(packet, self.mtu - HEADERS) {
             for _ in 0..LossRecovery::DUPLICATES {
@@ -157,31 +167,45 @@ impl Stream {
     }
 
     fn feed(&mut self, now: Instant, packet: &[u8], outgoing: &mut Outgoing) {
-        let mut device = StackDevice {
-            incoming: Some(packet),
+        let (mut device, interface, sockets) = self.parts(now, Some(packet), outgoing);
+        interface.poll_ingress_single(stack_time(now), &mut device, sockets);
+    }
+
+    /// Returns the device with its interface and socket.
+    fn parts<'a>(
+        &'a mut self,
+        now: Instant,
+        incoming: Option<&'a [u8]>,
+        outgoing: &'a mut Outgoing,
+    ) -> (
+        StackDevice<'a>,
+        &'a mut Interface,
+        &'a mut SocketSet<'static>,
+    ) {
+        let device = StackDevice {
+            now,
+            incoming,
             outgoing,
+            send_space: &mut self.send_space,
             mtu: self.mtu,
         };
-        let sockets = &mut self.sockets;
-        self.interface
-            .poll_ingress_single(stack_time(now), &mut device, sockets);
+        (device, &mut self.interface, &mut self.sockets)
     }
 
     /// Queues all segments that can be sent now, as far as there is room. Returns true if all were.
     pub(crate) fn send(&mut self, now: Instant, outgoing: &mut Outgoing) -> bool {
-        let mut device = StackDevice {
-            incoming: None,
-            outgoing,
-            mtu: self.mtu,
-        };
-        self.is_stalled = true;
+        let (mut device, interface, sockets) = self.parts(now, None, outgoing);
+        let mut is_stalled = true;
         while device.outgoing.has_room() {
-            let sockets = &mut self.sockets;
-            let sent = self.interface.poll_egress(stack_time(now), &mut device, sockets);
+            let sent = interface.poll_egress(stack_time(now), &mut device, sockets);
             if sent == PollResult::None {
-                self.is_stalled = false;
+                is_stalled = false;
                 break;
             }
+        }
+        self.is_stalled = is_stalled;
+        if let Some(mtu) = self.send_space.take_confirmed_mtu() {
+            self.lower_mtu(now, mtu);
         }
         let has_end = matches!(
             self.state(),
@@ -206,13 +230,42 @@ impl Stream {
         ))
     }
 
+    /// Handles an ICMP error about a segment of this connection. Returns the reason if it ends the
+    /// attempt to connect.
+    ///
+    /// The error is ignored unless it quotes a sequence number in flight (RFC 5927 §4.1). An
+    /// established connection survives all of them (RFC 5927 §4.2); only the path MTU may shrink.
+    pub fn handle_icmp_error(&mut self, now: Instant, error: IcmpError) -> Option<ConnectFailure> {
+        if !self.send_space.is_in_flight(error.sequence) {
+            return None;
+        }
+        match error.problem {
+            IcmpProblem::TooLong(mtu) => {
+                self.handle_path_mtu(now, mtu);
+                None
+            }
+            problem if self.state() == State::SynSent => ConnectFailure::from_icmp(problem),
+            _ => None,
+        }
+    }
+
     /// Handles a router's message that the path MTU is `mtu` bytes.
-    pub fn lower_mtu(&mut self, now: Instant, mtu: usize) {
-        let [v4, v6] = MIN_PATH_MTU;
-        let minimum = if self.local.is_ipv4() { v4 } else { v6 };
-        let mtu = mtu.max(minimum);
+    fn handle_path_mtu(&mut self, now: Instant, mtu: usize) {
+        let mtu = match self.local {
+            SocketAddr::V4(_) => mtu.max(MIN_PATH_MTU_V4),
+            // RFC 8201 §4: less than every link carries is ignored.
+            SocketAddr::V6(_) if mtu < MIN_PATH_MTU_V6 => return,
+            SocketAddr::V6(_) => mtu,
+        };
+        if self.send_space.judge_mtu(now, mtu) {
+            self.lower_mtu(now, mtu);
+        }
+    }
+
+    fn lower_mtu(&mut self, now: Instant, mtu: usize) {
         if mtu < self.mtu && !self.is_connecting() {
             self.mtu = mtu;
+            self.send_space.note_mtu(mtu);
             // The stack uses the seed only to connect.
             self.interface = interface(now, self.local.ip(), mtu, 0);
         }

@@ -49,6 +49,9 @@ fn fragments_belong_to_no_flow() {
     }
 }
 
+/// Sequence number of the segments that ICMP errors quote.
+const SEQUENCE: i32 = -70_000;
+
 /// Returns a router's ICMP error about a segment from `us` to `them`.
 fn error(us: &str, them: &str, kind: u8, code: u8, rest: u32, protocol: u8) -> Vec<u8> {
     let way = four_tuple(us, them);
@@ -63,6 +66,8 @@ fn error(us: &str, them: &str, kind: u8, code: u8, rest: u32, protocol: u8) -> V
             ("2001:db8::ff".parse().unwrap(), 40, 58)
         }
     };
+    let ports = quoted.len() - UDP_HEADER;
+    quoted[ports + 4..].copy_from_slice(&SEQUENCE.to_be_bytes());
     let mut icmp = vec![kind, code, 0, 0];
     icmp.extend(rest.to_be_bytes());
     icmp.extend(&quoted);
@@ -91,19 +96,23 @@ fn icmp_errors_are_classified() {
     let v4 = ("10.0.0.1:1000", "192.0.2.1:80");
     let v6 = ("[fd00::1]:1000", "[2001:db8::1]:80");
     for ((us, them), kind, code, rest, expected) in [
-        (v4, 3, 0, 0, IcmpError::Network),
-        (v4, 3, 1, 0, IcmpError::Host),
-        (v4, 3, 3, 0, IcmpError::Refused),
-        (v4, 3, 4, 1300, IcmpError::TooLong(1300)),
-        (v4, 3, 13, 0, IcmpError::Host),
-        (v4, 11, 0, 0, IcmpError::HopLimit),
-        (v6, 1, 0, 0, IcmpError::Network),
-        (v6, 1, 3, 0, IcmpError::Host),
-        (v6, 1, 4, 0, IcmpError::Refused),
-        (v6, 2, 0, 1300, IcmpError::TooLong(1300)),
-        (v6, 3, 0, 0, IcmpError::HopLimit),
+        (v4, 3, 0, 0, IcmpProblem::Network),
+        (v4, 3, 1, 0, IcmpProblem::Host),
+        (v4, 3, 3, 0, IcmpProblem::Refused),
+        (v4, 3, 4, 1300, IcmpProblem::TooLong(1300)),
+        (v4, 3, 13, 0, IcmpProblem::Host),
+        (v4, 11, 0, 0, IcmpProblem::HopLimit),
+        (v6, 1, 0, 0, IcmpProblem::Network),
+        (v6, 1, 3, 0, IcmpProblem::Host),
+        (v6, 1, 4, 0, IcmpProblem::Refused),
+        (v6, 2, 0, 1300, IcmpProblem::TooLong(1300)),
+        (v6, 3, 0, 0, IcmpProblem::HopLimit),
     ] {
         let packet = error(us, them, kind, code, rest, 6);
+        let expected = IcmpError {
+            problem: expected,
+            sequence: TcpSeqNumber(SEQUENCE),
+        };
         let expected = Some(Incoming::IcmpError(four_tuple(us, them), expected));
         assert_eq!(parse(&packet), expected, "{kind} {code}");
         let mut damaged = packet;
@@ -116,6 +125,11 @@ fn icmp_errors_are_classified() {
         "an echo request"
     );
     assert_eq!(parse(&error(v4.0, v4.1, 3, 1, 0, 17)), None, "about UDP");
+    let mut fragment = error(v4.0, v4.1, 3, 1, 0, 6);
+    // The low byte of the quoted fragment offset.
+    fragment[20 + 8 + 7] = 1;
+    Icmpv4Packet::new_unchecked(&mut fragment[20..]).fill_checksum();
+    assert_eq!(parse(&fragment), None, "about a later fragment");
 }
 
 proptest! {

@@ -1,10 +1,12 @@
+mod icmp;
 mod liveness;
 
 use super::{Stream, Windows};
 use crate::outgoing::Outgoing;
-use crate::packet::{FourTuple, Incoming, parse};
+use crate::packet::{FourTuple, Incoming, parse, tcp};
 use proptest::collection::vec;
 use proptest::prelude::*;
+use smoltcp::socket::tcp::State;
 use smoltcp::wire::{IpProtocol, Ipv4Packet, TcpPacket, TcpSeqNumber};
 use std::net::{Ipv4Addr, SocketAddr, SocketAddrV4};
 use taupe_protocol::time::Instant;
@@ -32,6 +34,18 @@ struct Segment {
 }
 
 impl Segment {
+    /// Returns a segment without options and data.
+    fn new(sequence: i32, acknowledged: i32, flags: u8) -> Self {
+        Self {
+            sequence,
+            acknowledged,
+            flags,
+            window: 1 << 15,
+            options: Vec::new(),
+            payload: Vec::new(),
+        }
+    }
+
     fn packet(&self, theirs: TcpSeqNumber, ours: TcpSeqNumber) -> Vec<u8> {
         let header = 20 + self.options.len().next_multiple_of(4);
         let mut packet = vec![0; 20 + header + self.payload.len()];
@@ -88,6 +102,78 @@ fn segments() -> impl Strategy<Value = Segment> {
     )
 }
 
+/// A connection to a host that a test plays.
+struct World {
+    now: Instant,
+    stream: Stream,
+    outgoing: Outgoing,
+    /// The sequence number of this side's first byte.
+    ours: TcpSeqNumber,
+}
+
+/// The sequence number of the host's first byte.
+const THEIRS: TcpSeqNumber = TcpSeqNumber(-3);
+
+impl World {
+    /// Begins to connect.
+    fn connecting() -> Self {
+        let windows = Windows {
+            receive: 1 << 16,
+            send: 1 << 16,
+        };
+        let now = Instant(5_000_000_000);
+        let stream = Stream::connect(now, FLOW, MTU, windows, 7).unwrap();
+        let mut world = Self {
+            now,
+            stream,
+            outgoing: Outgoing::new(MTU),
+            ours: TcpSeqNumber(0),
+        };
+        let [syn] = &*world.sent() else {
+            panic!("no SYN");
+        };
+        let (_, _, syn) = tcp(syn).unwrap();
+        world.ours = syn.seq_number() + 1;
+        world
+    }
+
+    /// Connects.
+    fn open() -> Self {
+        let mut world = Self::connecting();
+        let mut answer = Segment::new(-1, 0, SYN | ACK);
+        // The option "maximum segment size".
+        answer.options = vec![2, 4];
+        answer.options.extend((MTU as u16 - 40).to_be_bytes());
+        world.receive(&answer);
+        world.sent();
+        assert_eq!(world.stream.state(), State::Established);
+        world
+    }
+
+    fn receive(&mut self, segment: &Segment) {
+        let packet = segment.packet(THEIRS, self.ours);
+        self.stream
+            .handle_packet(self.now, &packet, &mut self.outgoing);
+    }
+
+    /// Returns the packets that are sent now.
+    fn sent(&mut self) -> Vec<Vec<u8>> {
+        assert!(self.stream.send(self.now, &mut self.outgoing));
+        let slots = self.outgoing.slots().to_vec();
+        let packets = slots
+            .iter()
+            .map(|slot| self.outgoing.packet(*slot).to_vec());
+        let packets = packets.collect();
+        self.outgoing.remove(slots.len());
+        packets
+    }
+
+    /// Returns the lengths of the packets that are sent now, in bytes.
+    fn sent_lengths(&mut self) -> Vec<usize> {
+        self.sent().iter().map(Vec::len).collect()
+    }
+}
+
 proptest! {
     /// If the other side sends arbitrary segments, this side sends only segments of the connection
     /// that fit the tunnel, and buffers no more bytes than its window.
@@ -100,15 +186,8 @@ proptest! {
         prop_assert!(stream.send(now, &mut outgoing));
         let first = outgoing.packet(outgoing.slots()[0]);
         let ours = TcpPacket::new_checked(&first[20..]).unwrap().seq_number() + 1;
-        let theirs = TcpSeqNumber(-3);
-        let answer = Segment {
-            sequence: -1,
-            acknowledged: 0,
-            flags: SYN | ACK,
-            window: 1 << 15,
-            options: Vec::new(),
-            payload: Vec::new(),
-        };
+        let theirs = THEIRS;
+        let answer = Segment::new(-1, 0, SYN | ACK);
         if is_open {
             stream.handle_packet(now, &answer.packet(theirs, ours), &mut outgoing);
             prop_assert!(stream.socket().send_slice(&[7; 9000]).is_ok());

@@ -28,7 +28,7 @@ enum Phase {
     Connecting {
         until: Instant,
         reply: Reply<Result<TcpStream, ConnectFailure>>,
-        problem: Option<IcmpError>,
+        problem: Option<ConnectFailure>,
     },
     /// The other side opens a connection to the listener of this port.
     Opening { until: Instant, port: u16 },
@@ -92,15 +92,11 @@ impl Served {
     }
 
     pub(super) fn handle_icmp_error(&mut self, error: IcmpError, now: Instant) {
-        match (&mut self.phase, error) {
-            (Phase::Connecting { problem, .. }, error) => *problem = Some(error),
-            (Phase::Open | Phase::Closing { .. }, IcmpError::TooLong(mtu)) => {
-                if let Some(stream) = &mut self.shared.lock().stream {
-                    stream.lower_mtu(now, mtu);
-                }
-            }
-            // Other ICMP errors do not abort an established connection (RFC 1122 §4.2.3.9).
-            _ => {}
+        let mut state = self.shared.lock();
+        let stream = state.stream.as_mut();
+        let found = stream.and_then(|stream| stream.handle_icmp_error(now, error));
+        if let Phase::Connecting { problem, .. } = &mut self.phase {
+            *problem = problem.or(found);
         }
     }
 
@@ -146,7 +142,7 @@ impl Served {
                 problem,
             } => {
                 let failure = match (*problem, stream.state()) {
-                    (Some(problem), _) => Some(problem.into()),
+                    (Some(problem), _) => Some(problem),
                     (None, State::Closed) => Some(ConnectFailure::Refused),
                     (None, _) if !stream.is_connecting() => None,
                     (None, _) if now >= *until => Some(net.failure_for(self.shared.remote().ip())),

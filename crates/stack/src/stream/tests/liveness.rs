@@ -1,7 +1,7 @@
 //! Tests that unacknowledged data always has a deadline and finally arrives. The receiver is a
 //! model whose window opens and closes at random, over links that lose, delay and reorder.
 
-use super::{ACK, FLOW, MTU, SYN, Segment};
+use super::{ACK, FLOW, MTU, SYN, Segment, THEIRS};
 use crate::outgoing::Outgoing;
 use crate::stream::{Stream, Windows};
 use core::time::Duration;
@@ -13,9 +13,6 @@ use std::collections::BTreeMap;
 use taupe_protocol::time::Instant;
 
 const FIN: u8 = 0x01;
-
-/// The sequence number of the receiver's SYN.
-const THEIRS: TcpSeqNumber = TcpSeqNumber(-3);
 
 /// Event at one moment.
 #[derive(Clone, Copy, Debug)]
