@@ -17,8 +17,9 @@ use std::collections::VecDeque;
 use std::io::{self, ErrorKind};
 use std::net::{IpAddr, Shutdown, SocketAddr};
 use taupe_protocol::time::Instant;
+use taupe_stack::closing::Closing;
 use taupe_stack::failure::ConnectFailure;
-use taupe_stack::limits::{ADDRESS_TIMEOUT, CLOSE_TIMEOUT, CONNECT_TIMEOUT, SKIP_TIME_WAIT};
+use taupe_stack::limits::{ADDRESS_TIMEOUT, CONNECT_TIMEOUT};
 use taupe_stack::packet::IcmpError;
 use taupe_stack::stream::Stream;
 use taupe_stack::tcp::State;
@@ -101,7 +102,7 @@ enum Phase {
     /// The client was refused; the refusal is sent.
     Refused,
     /// The client's side is closed; the connection to the host finishes its close.
-    Lingering(Box<Stream>),
+    Lingering(Box<Stream>, Closing),
     /// Placeholder during a transition.
     Done,
 }
@@ -168,7 +169,7 @@ impl Client {
         match &mut self.phase {
             Phase::Connecting(connecting) => Some(&mut connecting.stream),
             Phase::Relaying(relay) => Some(&mut relay.stream),
-            Phase::Lingering(stream) => Some(stream),
+            Phase::Lingering(stream, _) => Some(stream),
             _ => None,
         }
     }
@@ -230,10 +231,7 @@ impl Client {
                 let _ = SockRef::from(&self.socket.stream).set_linger(Some(Duration::ZERO));
                 net.abort(relay.stream);
             }
-            Phase::Lingering(stream) => match stream.state() {
-                State::Closed | State::TimeWait => net.release(*stream),
-                _ => net.abort(*stream),
-            },
+            Phase::Lingering(stream, _) => net.end(*stream),
             Phase::Associated(association) => {
                 net.free_port(association.local_port());
             }
@@ -294,10 +292,10 @@ impl Client {
                         return Ok(ServeResult::Continue);
                     }
                     // Both sides have sent their FIN.
-                    if let Phase::Relaying(relay) = self.take_phase() {
+                    if let Phase::Relaying(mut relay) = self.take_phase() {
                         let _ = self.socket.stream.shutdown(Shutdown::Both);
-                        self.phase = Phase::Lingering(Box::new(relay.stream));
-                        self.deadline = now + CLOSE_TIMEOUT;
+                        let closing = Closing::begin(now, &mut relay.stream);
+                        self.phase = Phase::Lingering(Box::new(relay.stream), closing);
                     }
                 }
                 Phase::Associated(_) => {
@@ -313,14 +311,11 @@ impl Client {
                     let is_open = discard(&mut self.socket, MAX_DISCARDED)?;
                     return Ok(ServeResult::continue_if(is_open && !is_late));
                 }
-                Phase::Lingering(stream) => {
+                Phase::Lingering(stream, closing) => {
                     context.net.pump(stream, owner);
-                    let is_closed = match stream.state() {
-                        State::Closed => true,
-                        State::TimeWait => context.clients > SKIP_TIME_WAIT,
-                        _ => false,
-                    };
-                    return Ok(ServeResult::continue_if(!is_closed && !is_late));
+                    let is_over = closing.is_over(now, stream, context.clients);
+                    self.deadline = closing.deadline();
+                    return Ok(ServeResult::continue_if(!is_over));
                 }
                 Phase::Done => return Ok(ServeResult::Close),
             }

@@ -26,6 +26,7 @@ use crate::tunnel::{Received, Tunnel};
 use crate::warning::Warning;
 use mio::event::Event;
 use mio::{Registry, Token};
+use smoltcp::socket::tcp::State;
 use std::borrow::Cow;
 use std::collections::{HashMap, HashSet};
 use std::hash::Hash;
@@ -534,6 +535,14 @@ impl<C: Copy + Eq + Hash, W> Net<C, W> {
         // If there is no room for the RST, the other side times out.
         stream.send(self.now, &mut self.outgoing);
         self.release(stream);
+    }
+
+    /// Ends a connection: frees it if it is closed, and otherwise resets it.
+    pub fn end(&mut self, stream: Stream) {
+        match stream.state() {
+            State::Closed | State::TimeWait => self.release(stream),
+            _ => self.abort(stream),
+        }
     }
 
     /// Reserves a UDP port that is free: `port`, or one of this crate's choice if it is 0.

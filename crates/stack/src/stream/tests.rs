@@ -1,3 +1,4 @@
+mod closing;
 mod icmp;
 mod liveness;
 
@@ -18,6 +19,7 @@ const FLOW: FourTuple = FourTuple {
     remote: SocketAddr::V4(THEM),
 };
 const MTU: usize = 1420;
+const FIN: u8 = 0x01;
 const SYN: u8 = 0x02;
 const ACK: u8 = 0x10;
 

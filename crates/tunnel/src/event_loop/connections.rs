@@ -4,8 +4,9 @@ use std::io::ErrorKind;
 use std::sync::Arc;
 
 use taupe_protocol::time::Instant;
+use taupe_stack::closing::Closing;
 use taupe_stack::failure::ConnectFailure;
-use taupe_stack::limits::{CLOSE_TIMEOUT, CONNECT_TIMEOUT, SKIP_TIME_WAIT};
+use taupe_stack::limits::CONNECT_TIMEOUT;
 use taupe_stack::packet::IcmpError;
 use taupe_stack::stream::Stream;
 use taupe_stack::tcp::State;
@@ -34,9 +35,8 @@ enum Phase {
     Opening { until: Instant, port: u16 },
     /// A task or a backlog has the connection.
     Open,
-    /// The task has dropped the connection. It ends if `unsent`, the number of bytes that the other
-    /// side has not acknowledged, stays the same until the deadline.
-    Closing { until: Instant, unsent: usize },
+    /// The task has dropped the connection.
+    Closing(Closing),
 }
 
 /// Result of serving a connection.
@@ -103,9 +103,8 @@ impl Served {
     /// Returns the time at which [`Served::serve`] must run if no event occurs before.
     pub(super) fn next_deadline(&self, now: Instant) -> Option<Instant> {
         let phase = match self.phase {
-            Phase::Connecting { until, .. }
-            | Phase::Opening { until, .. }
-            | Phase::Closing { until, .. } => Some(until),
+            Phase::Connecting { until, .. } | Phase::Opening { until, .. } => Some(until),
+            Phase::Closing(ref closing) => Some(closing.deadline()),
             Phase::Open => None,
         };
         let mut state = self.shared.lock();
@@ -179,9 +178,7 @@ impl Served {
                 if stream.socket().can_recv() {
                     return Next::Remove;
                 }
-                stream.socket().close();
-                let (until, unsent) = (now + CLOSE_TIMEOUT, stream.socket().send_queue());
-                self.phase = Phase::Closing { until, unsent };
+                self.phase = Phase::Closing(Closing::begin(now, stream));
                 Next::Continue
             }
             Phase::Open => match stream.dead_at() {
@@ -191,21 +188,10 @@ impl Served {
                 }
                 _ => Next::Continue,
             },
-            Phase::Closing { until, unsent } => {
-                let left = stream.socket().send_queue();
-                if left < *unsent {
-                    (*until, *unsent) = (now + CLOSE_TIMEOUT, left);
-                }
-                let is_over = match stream.state() {
-                    State::Closed => true,
-                    State::TimeWait => net.connections() > SKIP_TIME_WAIT,
-                    _ => stream.socket().can_recv(),
-                };
-                match is_over || now >= *until {
-                    true => Next::Remove,
-                    false => Next::Continue,
-                }
-            }
+            Phase::Closing(closing) => match closing.is_over(now, stream, net.connections()) {
+                true => Next::Remove,
+                false => Next::Continue,
+            },
         }
     }
 
@@ -213,10 +199,7 @@ impl Served {
     pub(super) fn close(self, net: &mut TunnelNet) {
         let mut state = self.shared.lock();
         if let Some(stream) = state.stream.take() {
-            match stream.state() {
-                State::Closed | State::TimeWait => net.release(stream),
-                _ => net.abort(stream),
-            }
+            net.end(stream);
         }
         state.failure.get_or_insert(ErrorKind::ConnectionAborted);
         let ready = state.ready();

@@ -1,7 +1,7 @@
 //! Tests that unacknowledged data always has a deadline and finally arrives. The receiver is a
 //! model whose window opens and closes at random, over links that lose, delay and reorder.
 
-use super::{ACK, FLOW, MTU, SYN, Segment, THEIRS};
+use super::{ACK, FIN, FLOW, MTU, SYN, Segment, THEIRS};
 use crate::outgoing::Outgoing;
 use crate::stream::{Stream, Windows};
 use core::time::Duration;
@@ -11,8 +11,6 @@ use smoltcp::socket::tcp::State;
 use smoltcp::wire::{Ipv4Packet, TcpPacket, TcpSeqNumber};
 use std::collections::BTreeMap;
 use taupe_protocol::time::Instant;
-
-const FIN: u8 = 0x01;
 
 /// Event at one moment.
 #[derive(Clone, Copy, Debug)]
