@@ -187,6 +187,7 @@ mod tests {
             },
             mtu: MTU,
             dns: Vec::new(),
+            keepalive: None,
             services: Services::new(Some(&folder), resolver, Arc::new(|| {})),
             notices: None,
         };

@@ -21,6 +21,7 @@ use taupe_runtime::clock::now;
 use taupe_runtime::resolver::SystemResolver;
 use taupe_runtime::services::Services;
 use taupe_stack::failure::ConnectFailure;
+use taupe_stack::keepalive::Keepalive;
 use taupe_stack::limits::{BATCH, MAX_CONNECTIONS};
 use taupe_stack::net::Arrival;
 use taupe_stack::settings::{Addresses, Settings};
@@ -100,6 +101,7 @@ impl Proxy {
             },
             mtu: options.mtu,
             dns: options.dns,
+            keepalive: Some(Keepalive::new(KEEPALIVE_IDLE)),
             services: Services::new(options.state_dir.as_deref(), resolver, wake),
             notices: options.notices,
         };

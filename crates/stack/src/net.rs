@@ -15,6 +15,7 @@ use crate::address::{Name, is_routable};
 use crate::buffers::BufferBudget;
 use crate::dns::{self, Output, Resolver};
 use crate::failure::ConnectFailure;
+use crate::keepalive::Keepalive;
 use crate::limits::REASSEMBLY_BYTES;
 use crate::outgoing::Outgoing;
 use crate::packet::{FourTuple, IcmpError, Incoming, is_syn, parse, push_udp};
@@ -102,6 +103,7 @@ pub struct Net<C, W> {
     tcp_queries: HashMap<u16, TcpQuery>,
     sources: Sources,
     mtu: usize,
+    keepalive: Option<Keepalive>,
     buffers: BufferBudget,
     resets: Resets,
     handshake_warning: Warning,
@@ -125,6 +127,7 @@ impl<C: Copy + Eq + Hash, W> Net<C, W> {
             addresses,
             mtu,
             dns,
+            keepalive,
             services,
             notices,
         } = settings;
@@ -153,6 +156,7 @@ impl<C: Copy + Eq + Hash, W> Net<C, W> {
             tcp_queries: HashMap::new(),
             sources,
             mtu,
+            keepalive,
             buffers: BufferBudget::new(),
             resets: Resets::default(),
             handshake_warning: Warning::default(),
@@ -473,10 +477,11 @@ impl<C: Copy + Eq + Hash, W> Net<C, W> {
         let four_tuple = four_tuple(free.ok_or(ConnectFailure::Busy)?);
         let windows = self.buffers.allot();
         let stream = Stream::connect(self.now, four_tuple, self.mtu, windows, seed());
-        let Some(stream) = stream else {
+        let Some(mut stream) = stream else {
             self.buffers.release(windows);
             return Err(ConnectFailure::Refused);
         };
+        stream.set_keepalive(self.keepalive);
         self.flows.insert(four_tuple, owner);
         Ok(stream)
     }
@@ -486,10 +491,11 @@ impl<C: Copy + Eq + Hash, W> Net<C, W> {
     pub fn accept(&mut self, four_tuple: FourTuple, owner: C) -> Option<Stream> {
         let windows = self.buffers.allot();
         let stream = Stream::accept(self.now, four_tuple, self.mtu, windows, seed());
-        let Some(stream) = stream else {
+        let Some(mut stream) = stream else {
             self.buffers.release(windows);
             return None;
         };
+        stream.set_keepalive(self.keepalive);
         self.flows.insert(four_tuple, Owner::User(owner));
         Some(stream)
     }

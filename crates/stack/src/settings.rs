@@ -2,6 +2,7 @@
 
 use crate::address::is_routable;
 use crate::failure::ConnectFailure;
+use crate::keepalive::Keepalive;
 use crate::{MIN_MTU, NoticeHandler, OpenError};
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use std::sync::Arc;
@@ -91,6 +92,8 @@ pub struct Settings {
     pub mtu: usize,
     /// Name servers behind the tunnel.
     pub dns: Vec<IpAddr>,
+    /// TCP keepalive of new connections. `None` sends no probes.
+    pub keepalive: Option<Keepalive>,
     /// Saved state and look-ups of endpoint names. Their wake-up must end the user's wait.
     pub services: Services,
     /// Receives a notice when a peer stops answering or answers again. It must not block.

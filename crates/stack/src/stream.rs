@@ -6,6 +6,7 @@
 
 use crate::buffers::Windows;
 use crate::failure::ConnectFailure;
+use crate::keepalive::{Keepalive, ProbeTimer};
 use crate::loss_recovery::LossRecovery;
 use crate::outgoing::Outgoing;
 use crate::packet::{FourTuple, IcmpError, IcmpProblem, tcp};
@@ -39,6 +40,7 @@ pub struct Stream {
     /// Time since which data or an end waits for an acknowledgement.
     unacknowledged_since: Option<Instant>,
     send_space: SendSpace,
+    probe_timer: ProbeTimer,
     loss_recovery: LossRecovery,
     /// True if the last [`Stream::send`] had no room for everything.
     is_stalled: bool,
@@ -102,6 +104,7 @@ impl Stream {
             last_segment: now,
             unacknowledged_since: None,
             send_space: SendSpace::default(),
+            probe_timer: ProbeTimer::default(),
             loss_recovery: LossRecovery::default(),
             is_stalled: false,
         })
@@ -142,12 +145,32 @@ impl Stream {
         self.sockets.get::<Socket<'_>>(self.handle).send_queue() > 0
     }
 
+    /// Sets TCP keepalive. `None` turns it off; a probe that the stack has scheduled is sent yet.
+    pub fn set_keepalive(&mut self, keepalive: Option<Keepalive>) {
+        self.socket().set_keep_alive(None);
+        self.probe_timer.set(self.last_segment, keepalive);
+    }
+
+    /// Returns true if the connection is open and waits for no acknowledgement, so that only probes
+    /// can find out if the other side is there.
+    fn is_idle(&self) -> bool {
+        let state = self.state();
+        let is_open = matches!(
+            state,
+            State::Established | State::CloseWait | State::FinWait2
+        );
+        is_open && self.unacknowledged_since.is_none()
+    }
+
     /// Returns the time at which the connection is dead unless a segment arrives: [`DEAD_PEER`]
-    /// after the last one, while data or an end waits for an acknowledgement.
+    /// after the last one, while data or an end waits for an acknowledgement. If the connection is
+    /// idle, the time at which the last keepalive probe counts as unanswered.
     #[must_use]
     pub fn dead_at(&self) -> Option<Instant> {
-        let since = self.unacknowledged_since?;
-        Some(since.max(self.last_segment) + DEAD_PEER)
+        match self.unacknowledged_since {
+            Some(since) => Some(since.max(self.last_segment) + DEAD_PEER),
+            None => self.probe_timer.dead_at().filter(|_| self.is_idle()),
+        }
     }
 
     /// Handles a packet of this connection.
@@ -157,6 +180,10 @@ impl Stream {
         // A forged segment with another number does not keep the connection alive.
         if number.is_some_and(|number| self.send_space.note_acknowledgement(number)) {
             self.last_segment = now;
+            if self.probe_timer.is_probing() {
+                self.socket().set_keep_alive(None);
+            }
+            self.probe_timer.note_segment(now);
         }
         self.feed(now, packet, outgoing);
         if let Some(duplicate) = self.loss_recovery.inspect(packet, self.mtu - HEADERS) {
@@ -194,6 +221,12 @@ impl Stream {
 
     /// Queues all segments that can be sent now, as far as there is room. Returns true if all were.
     pub(crate) fn send(&mut self, now: Instant, outgoing: &mut Outgoing) -> bool {
+        if self.is_idle()
+            && let Some(interval) = self.probe_timer.take_due(now)
+        {
+            // The stack sends a probe at once.
+            self.socket().set_keep_alive(Some(interval.into()));
+        }
         let (mut device, interface, sockets) = self.parts(now, None, outgoing);
         let mut is_stalled = true;
         while device.outgoing.has_room() {
@@ -224,10 +257,10 @@ impl Stream {
         if self.is_stalled {
             return None;
         }
-        let at = self.interface.poll_at(stack_time(now), &self.sockets)?;
-        Some(Instant(
-            u64::try_from(at.total_micros()).unwrap_or(0) * 1000,
-        ))
+        let at = self.interface.poll_at(stack_time(now), &self.sockets);
+        let at = at.map(|at| Instant(u64::try_from(at.total_micros()).unwrap_or(0) * 1000));
+        let probe = self.probe_timer.next_probe().filter(|_| self.is_idle());
+        [at, probe].into_iter().flatten().min()
     }
 
     /// Handles an ICMP error about a segment of this connection. Returns the reason if it ends the

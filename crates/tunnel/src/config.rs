@@ -17,12 +17,14 @@ use taupe_runtime::saved_state::{SavedState, StateFiles};
 use taupe_runtime::services::Services;
 use taupe_runtime::unresolved::UnresolvedEndpoints;
 use taupe_stack::DEFAULT_MTU;
+use taupe_stack::keepalive::Keepalive;
 use taupe_stack::settings::{Addresses, Settings};
 
-/// Configuration of a tunnel: a file, and the folder of its saved state.
+/// Configuration of a tunnel: a file, the folder of its saved state, and options of connections.
 pub struct Config {
     file: File,
     state_dir: Option<PathBuf>,
+    keepalive: Option<Keepalive>,
 }
 
 /// The text is no valid configuration.
@@ -63,9 +65,24 @@ impl Config {
         self
     }
 
+    /// Sets TCP keepalive for all connections of the tunnel, those of listeners too. Without it, an
+    /// idle connection stays open until a program closes it, also if the other side is no longer
+    /// there. [`TcpStream::set_keepalive`](crate::TcpStream::set_keepalive) sets it for one connection.
+    ///
+    /// `PersistentKeepalive` in the file is about the tunnel, not about its connections.
+    #[must_use]
+    pub fn keepalive(mut self, keepalive: Keepalive) -> Self {
+        self.keepalive = Some(keepalive);
+        self
+    }
+
     /// Returns the settings of the tunnel. `wake` is called when an endpoint's address is found.
     pub(crate) fn settings(self, wake: Wake) -> Settings {
-        let Self { file, state_dir } = self;
+        let Self {
+            file,
+            state_dir,
+            keepalive,
+        } = self;
         let address = |endpoint: &Option<Endpoint>| match endpoint {
             Some(Endpoint::Address(address)) => Some(*address),
             _ => None,
@@ -86,6 +103,7 @@ impl Config {
             addresses: Addresses::first(interface.addresses.iter().map(|one| one.addr())),
             mtu: interface.mtu.map_or(DEFAULT_MTU, |mtu| mtu as usize),
             dns: interface.dns.clone(),
+            keepalive,
             services,
             notices: None,
         }
@@ -97,6 +115,7 @@ impl From<File> for Config {
         Self {
             file,
             state_dir: None,
+            keepalive: None,
         }
     }
 }

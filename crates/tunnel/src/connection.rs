@@ -7,6 +7,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::task::{Context, Poll, Waker};
 
+use taupe_stack::keepalive::Keepalive;
 use taupe_stack::stream::Stream;
 use taupe_stack::tcp::RecvError;
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
@@ -20,11 +21,13 @@ use crate::signals::{Signal, Signals};
 /// succeeds when the connection's buffer has taken the bytes.
 /// `AsyncWriteExt::shutdown` sends the end of the data after the data itself; reads go on until the
 /// other side's end. A connection with data that nobody acknowledges ends 120 s
-/// after the last segment with [`ErrorKind::TimedOut`]; an idle one stays open.
+/// after the last segment with [`ErrorKind::TimedOut`]. An idle one stays open unless it has a
+/// [`Keepalive`].
 ///
-/// Dropping it sends the written data and the end of the data in the background. Unread data, data that
-/// arrives later, or 60 s without progress reset the connection. `tokio::io::split` makes halves for two
-/// tasks.
+/// Dropping it sends the written data and the end of the data in the background. Unread data and data
+/// that arrives later reset the connection (RFC 1122 §4.2.2.13). So do 60 s in which the other
+/// side acknowledges nothing, and 5 minutes in all; if the tunnel has more than 1024 connections, 60 s in
+/// all. `tokio::io::split` makes halves for two tasks.
 pub struct TcpStream {
     shared: Arc<Connection>,
     signals: Signals,
@@ -153,6 +156,18 @@ impl TcpStream {
     #[must_use]
     pub fn peer_addr(&self) -> SocketAddr {
         self.shared.remote
+    }
+
+    /// Sets TCP keepalive of this connection; `None` turns it off. It is off unless
+    /// [`Config::keepalive`](crate::Config::keepalive) has set it for the tunnel. If no probe is answered,
+    /// the connection ends with [`ErrorKind::TimedOut`].
+    pub fn set_keepalive(&self, keepalive: Option<Keepalive>) {
+        let mut state = self.shared.lock();
+        if let Some(stream) = &mut state.stream {
+            stream.set_keepalive(keepalive);
+        }
+        drop(state);
+        self.notify();
     }
 
     /// Has the thread look at the connection.

@@ -124,6 +124,7 @@ pub use listener::TcpListener;
 pub use status::{PeerState, TunnelState};
 pub use taupe_protocol::key::PublicKey;
 pub use taupe_stack::OpenError;
+pub use taupe_stack::keepalive::Keepalive;
 pub use taupe_stack::limits::CONNECT_TIMEOUT;
 pub use tunnel::Tunnel;
 pub use udp::UdpSocket;

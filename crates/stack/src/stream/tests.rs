@@ -1,5 +1,6 @@
 mod closing;
 mod icmp;
+mod keepalive;
 mod liveness;
 
 use super::{Stream, Windows};
