@@ -309,7 +309,7 @@ impl Proxy {
                     self.make_due(number);
                 }
             }
-            Some(Arrival::Stray { .. }) | None => {}
+            Some(Arrival::Stray { .. } | Arrival::Opened(_)) | None => {}
         }
     }
 

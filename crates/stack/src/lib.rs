@@ -19,6 +19,7 @@
 //! | `stream.rs`, `loss_recovery.rs` | one TCP connection with a stack of its own, and its loss recovery |
 //! | `send_space.rs` | sequence numbers that a connection has sent, and checks of ICMP errors |
 //! | `keepalive.rs` | probes of idle connections |
+//! | `half_open.rs` | handshakes of connections that hosts in the tunnel open |
 //! | `closing.rs` | connections that their user has closed |
 //! | `stack_device.rs`, `buffers.rs` | the stack's interface, and the memory of its buffers |
 //! | `dns.rs`, `tcp_query.rs` | name look-ups over UDP and TCP |
@@ -35,6 +36,7 @@ mod dns;
 pub mod failure;
 #[cfg(any(test, feature = "testing"))]
 pub mod fuzzing;
+mod half_open;
 mod handshakes;
 pub mod keepalive;
 pub mod limits;

@@ -15,6 +15,7 @@ use crate::address::is_routable;
 use crate::buffers::BufferBudget;
 use crate::dns::Resolver;
 use crate::failure::ConnectFailure;
+use crate::half_open::{HalfOpenTable, HandshakeStep};
 use crate::keepalive::Keepalive;
 use crate::limits::REASSEMBLY_BYTES;
 use crate::outgoing::Outgoing;
@@ -66,9 +67,12 @@ pub enum Arrival<'a, C> {
     Stray {
         /// Its addresses and ports.
         four_tuple: FourTuple,
-        /// True if it opens a connection, for [`Net::accept`].
+        /// True if it begins a connection, for [`Net::answer_syn`].
         is_syn: bool,
     },
+    /// The last segment of a handshake that [`Net::answer_syn`] began, for [`Net::accept`]. If there
+    /// is no room for the connection now, ignore it: another segment follows.
+    Opened(FourTuple),
     /// A datagram to a reserved port.
     Datagram {
         /// The user that has reserved the port.
@@ -93,6 +97,7 @@ pub struct Net<C, W> {
     resolver: Resolver<W>,
     servers: Vec<IpAddr>,
     flows: HashMap<FourTuple, Owner<C>>,
+    half_open: HalfOpenTable,
     /// Users with a UDP port, by local port.
     ports: HashMap<u16, C>,
     /// Owners of connections that had more to send than there was room for.
@@ -150,6 +155,7 @@ impl<C: Copy + Eq + Hash, W> Net<C, W> {
             outgoing: Outgoing::new(mtu),
             reassembly: Reassembly::new(REASSEMBLY_BYTES),
             flows: HashMap::new(),
+            half_open: HalfOpenTable::new(mtu),
             ports: HashMap::new(),
             stalled: HashSet::new(),
             is_writable: false,
@@ -209,7 +215,11 @@ impl<C: Copy + Eq + Hash, W> Net<C, W> {
     /// of their own ([`Stream::deadline`]).
     #[must_use]
     pub fn next_deadline(&self) -> Option<Instant> {
-        let own = [self.tunnel.next_deadline(), self.resolver.next_deadline()];
+        let own = [
+            self.tunnel.next_deadline(),
+            self.resolver.next_deadline(),
+            self.half_open.next_deadline(),
+        ];
         let tcp_queries = self.tcp_queries.values().filter_map(|query| query.due);
         own.into_iter().flatten().chain(tcp_queries).min()
     }
@@ -235,6 +245,11 @@ impl<C: Copy + Eq + Hash, W> Net<C, W> {
                     Owner::DnsQuery(port) => self.advance_query(port),
                 }
             }
+        }
+        let half_open = self.half_open.next_deadline();
+        if half_open.is_some_and(|at| at <= self.now) {
+            let (buffers, outgoing) = (&mut self.buffers, &mut self.outgoing);
+            self.half_open.handle_deadline(self.now, buffers, outgoing);
         }
         let due = self.tcp_queries.iter();
         let due = due.filter(|(_, one)| one.due.is_some_and(|at| at <= self.now));
@@ -273,10 +288,8 @@ impl<C: Copy + Eq + Hash, W> Net<C, W> {
                     }
                     None
                 }
-                None => self.is_answerable(four_tuple).then(|| Arrival::Stray {
-                    four_tuple,
-                    is_syn: is_syn(packet),
-                }),
+                None if self.is_answerable(four_tuple) => self.sort_unopened(four_tuple, packet),
+                None => None,
             },
             Incoming::Udp(four_tuple, payload) => {
                 let (port, from) = (four_tuple.local.port(), four_tuple.remote);
@@ -299,6 +312,30 @@ impl<C: Copy + Eq + Hash, W> Net<C, W> {
                 Owner::User(user) => Some(Arrival::IcmpError(*user, problem)),
                 Owner::DnsQuery(_) => None,
             },
+        }
+    }
+
+    /// Finds the recipient of a segment of no open connection.
+    fn sort_unopened<'a>(
+        &mut self,
+        four_tuple: FourTuple,
+        packet: &'a [u8],
+    ) -> Option<Arrival<'a, C>> {
+        let (buffers, outgoing) = (&mut self.buffers, &mut self.outgoing);
+        let step = self
+            .half_open
+            .handle_segment(self.now, four_tuple, packet, buffers, outgoing);
+        match step {
+            HandshakeStep::Other => Some(Arrival::Stray {
+                four_tuple,
+                is_syn: is_syn(packet),
+            }),
+            HandshakeStep::Complete => Some(Arrival::Opened(four_tuple)),
+            HandshakeStep::Refuse => {
+                self.resets.answer(self.now, packet, &mut self.outgoing);
+                None
+            }
+            HandshakeStep::Handled => None,
         }
     }
 
@@ -396,7 +433,11 @@ impl<C: Copy + Eq + Hash, W> Net<C, W> {
         let mut ports = std::iter::repeat_with(random_port).take(PORT_TRIES);
         let free = ports.find(|port| !self.flows.contains_key(&four_tuple(*port)));
         let four_tuple = four_tuple(free.ok_or(ConnectFailure::Busy)?);
-        let windows = self.buffers.allot();
+        let windows = match owner {
+            Owner::User(_) => self.buffers.allot(),
+            // A response has at most 64 KiB.
+            Owner::DnsQuery(_) => BufferBudget::least(),
+        };
         let stream = Stream::connect(self.now, four_tuple, self.mtu, windows, seed());
         let Some(mut stream) = stream else {
             self.buffers.release(windows);
@@ -407,13 +448,29 @@ impl<C: Copy + Eq + Hash, W> Net<C, W> {
         Ok(stream)
     }
 
-    /// Creates a connection for a stray SYN, which the user then passes to [`Net::deliver`].
-    /// Returns `None` if the local port is 0.
-    pub fn accept(&mut self, four_tuple: FourTuple, owner: C) -> Option<Stream> {
-        let windows = self.buffers.allot();
-        let stream = Stream::accept(self.now, four_tuple, self.mtu, windows, seed());
-        let Some(mut stream) = stream else {
-            self.buffers.release(windows);
+    /// Answers a stray SYN. A half-open connection takes no buffers. There are at most 8192; one more
+    /// replaces the oldest. If the other side completes the handshake within 7 s,
+    /// [`Arrival::Opened`] follows.
+    pub fn answer_syn(&mut self, four_tuple: FourTuple, packet: &[u8]) {
+        if self.make_room() {
+            let (buffers, outgoing) = (&mut self.buffers, &mut self.outgoing);
+            let syn = (four_tuple, packet);
+            self.half_open
+                .answer_syn(self.now, syn, seed(), buffers, outgoing);
+        }
+    }
+
+    /// Returns the connection that the last segment of a handshake has opened. `None` if the segment
+    /// is invalid.
+    pub fn accept(&mut self, four_tuple: FourTuple, owner: C, packet: &[u8]) -> Option<Stream> {
+        let half_open = self.half_open.take(&four_tuple, &mut self.buffers)?;
+        let opened = half_open.open(four_tuple, self.mtu).and_then(|mut stream| {
+            stream.handle_packet(self.now, packet, &mut self.outgoing);
+            let is_open = matches!(stream.state(), State::Established | State::CloseWait);
+            is_open.then_some(stream)
+        });
+        let Some(mut stream) = opened else {
+            self.buffers.release(half_open.windows());
             return None;
         };
         stream.set_keepalive(self.keepalive);
@@ -421,8 +478,9 @@ impl<C: Copy + Eq + Hash, W> Net<C, W> {
         Some(stream)
     }
 
-    /// Answers a stray segment with a reset. At most 200 are answered per second.
-    pub fn refuse(&mut self, packet: &[u8]) {
+    /// Answers a segment of no connection with a reset. At most 200 are answered per second.
+    pub fn refuse(&mut self, four_tuple: FourTuple, packet: &[u8]) {
+        self.half_open.remove(&four_tuple, &mut self.buffers);
         self.resets.answer(self.now, packet, &mut self.outgoing);
     }
 
@@ -491,6 +549,14 @@ impl<C: Copy + Eq + Hash, W> Net<C, W> {
         self.ports.remove(&port);
     }
 
+    /// Sends queued packets if the queue is full. Returns true if there is room then.
+    fn make_room(&mut self) -> bool {
+        if !self.outgoing.has_room() {
+            self.tunnel.send(&mut self.outgoing);
+        }
+        self.outgoing.has_room()
+    }
+
     /// Sends a datagram. Returns false if there is no room. Drops the datagram if the tunnel does
     /// not route there or if it exceeds the MTU.
     pub fn send_datagram(&mut self, local_port: u16, remote: SocketAddr, payload: &[u8]) -> bool {
@@ -501,10 +567,7 @@ impl<C: Copy + Eq + Hash, W> Net<C, W> {
             local: SocketAddr::new(local, local_port),
             remote,
         };
-        if !self.outgoing.has_room() {
-            self.tunnel.send(&mut self.outgoing);
-        }
-        let has_room = self.outgoing.has_room();
+        let has_room = self.make_room();
         if has_room {
             push_udp(&mut self.outgoing, self.mtu, four_tuple, payload);
         }

@@ -98,6 +98,11 @@ impl SendSpace {
         true
     }
 
+    /// Returns the oldest unacknowledged sequence number.
+    pub(crate) fn oldest(&self) -> Option<TcpSeqNumber> {
+        self.sent.map(|sent| sent.unacknowledged)
+    }
+
     /// Returns true if a sequence number was sent and is not acknowledged (RFC 5927 §4.1).
     pub(crate) fn is_in_flight(&self, number: TcpSeqNumber) -> bool {
         self.sent

@@ -63,18 +63,25 @@ impl Stream {
         })
     }
 
-    /// Creates a connection that waits for the SYN of the other side. `seed` must be random.
-    /// Returns `None` if the local port is 0.
+    /// Creates a connection whose SYN was answered at `answered` by a stack with this MTU, receive
+    /// buffer and seed. Returns `None` if the stack refuses the SYN.
     pub(crate) fn accept(
-        now: Instant,
+        answered: Instant,
         four_tuple: FourTuple,
         mtu: usize,
         windows: Windows,
         seed: u64,
+        syn: &[u8],
     ) -> Option<Self> {
-        Self::new(now, four_tuple, mtu, windows, seed, |socket, _| {
+        let listen = |socket: &mut Socket<'static>, _: &mut Interface| {
             socket.listen(four_tuple.local).is_ok()
-        })
+        };
+        let mut stream = Self::new(answered, four_tuple, mtu, windows, seed, listen)?;
+        // The other side has the SYN-ACK.
+        let mut discarded = Outgoing::new(mtu);
+        stream.feed(answered, syn, &mut discarded);
+        stream.send(answered, &mut discarded);
+        (stream.state() == State::SynReceived).then_some(stream)
     }
 
     /// Creates a connection with a socket that `open` opens. Returns `None` if `open` fails.

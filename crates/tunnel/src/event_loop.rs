@@ -34,7 +34,7 @@ mod connections;
 
 use connections::{Next, Served};
 
-/// Connections of a listener that are opening or wait for a task.
+/// Connections of a listener that wait for a task.
 const BACKLOG: usize = 128;
 
 /// Listeners of a tunnel; also its UDP sockets.
@@ -129,18 +129,12 @@ struct EventLoop {
     due: Vec<usize>,
     timers: BTreeSet<(Instant, usize)>,
     /// By port.
-    listeners: HashMap<u16, Listening>,
+    listeners: HashMap<u16, Arc<Backlog>>,
     udp_sockets: Slab<(u16, Arc<Queues>)>,
     /// UDP sockets with datagrams for which there was no room.
     udp_waiting: Vec<usize>,
     /// Set by the command to close.
     closing: Option<Option<Reply<()>>>,
-}
-
-/// A listener, with the number of its connections that are opening.
-struct Listening {
-    backlog: Arc<Backlog>,
-    opening: usize,
 }
 
 impl EventLoop {
@@ -260,14 +254,18 @@ impl EventLoop {
                     self.make_due(number);
                 }
             }
-            Some(Arrival::Stray { four_tuple, is_syn }) => {
-                let port = four_tuple.local.port();
-                if is_syn && self.listeners.contains_key(&port) {
-                    self.open(port, four_tuple, &packet);
-                } else {
-                    self.net.refuse(&packet);
+            Some(Arrival::Stray { four_tuple, is_syn }) => match self.backlog(four_tuple) {
+                Some(backlog) if is_syn => {
+                    if self.has_room(&backlog) {
+                        self.net.answer_syn(four_tuple, &packet);
+                    }
                 }
-            }
+                _ => self.net.refuse(four_tuple, &packet),
+            },
+            Some(Arrival::Opened(four_tuple)) => match self.backlog(four_tuple) {
+                Some(backlog) => self.accept(&backlog, four_tuple, &packet),
+                None => self.net.refuse(four_tuple, &packet),
+            },
             None => {}
         }
     }
@@ -281,22 +279,27 @@ impl EventLoop {
         }
     }
 
-    /// Opens a connection for a SYN to a listener, if its backlog has room.
-    fn open(&mut self, port: u16, four_tuple: FourTuple, packet: &[u8]) {
-        let Some(listening) = self.listeners.get_mut(&port) else {
-            return;
-        };
-        if listening.opening + listening.backlog.len() >= BACKLOG
-            || self.connections.len() >= MAX_CONNECTIONS
-        {
+    /// Returns the backlog of the listener at a segment's destination.
+    fn backlog(&self, four_tuple: FourTuple) -> Option<Arc<Backlog>> {
+        self.listeners.get(&four_tuple.local.port()).map(Arc::clone)
+    }
+
+    fn has_room(&self, backlog: &Backlog) -> bool {
+        backlog.len() < BACKLOG && self.connections.len() < MAX_CONNECTIONS
+    }
+
+    /// Accepts a connection with the last segment of its handshake, if there is room.
+    fn accept(&mut self, backlog: &Backlog, four_tuple: FourTuple, packet: &[u8]) {
+        if !self.has_room(backlog) {
             return;
         }
         let entry = self.connections.vacant_entry();
         let number = entry.key();
-        if let Some(stream) = self.net.accept(four_tuple, number) {
-            listening.opening += 1;
-            entry.insert(Served::accepted(number, stream, port, self.net.now));
-            self.deliver(number, packet);
+        if let Some(stream) = self.net.accept(four_tuple, number, packet) {
+            let served = entry.insert(Served::accepted(number, stream));
+            let shared = Arc::clone(&served.shared);
+            backlog.push(TcpStream::new(shared, self.signals.clone()));
+            self.make_due(number);
         }
     }
 
@@ -305,8 +308,8 @@ impl EventLoop {
             Signal::Serve(number) => self.make_due(number),
             Signal::SendDatagrams(number) => self.send_datagrams(number),
             Signal::CloseListener(port) => {
-                if let Some(listening) = self.listeners.remove(&port) {
-                    listening.backlog.close();
+                if let Some(backlog) = self.listeners.remove(&port) {
+                    backlog.close();
                 }
             }
             Signal::CloseUdp(number) => {
@@ -362,10 +365,7 @@ impl EventLoop {
             Entry::Vacant(_) if count >= MAX_SOCKETS => Err(ErrorKind::ResourceBusy.into()),
             Entry::Vacant(entry) => {
                 let (listener, backlog) = TcpListener::new(port, self.signals.clone());
-                entry.insert(Listening {
-                    backlog,
-                    opening: 0,
-                });
+                entry.insert(backlog);
                 Ok(listener)
             }
         }
@@ -404,18 +404,7 @@ impl EventLoop {
             return;
         };
         served.is_due = false;
-        let was_opening = served.listener();
         let next = served.serve(number, &mut self.net);
-        let is_opening = match next {
-            Next::Remove => None,
-            _ => served.listener(),
-        };
-        if let Some(port) = was_opening
-            && is_opening.is_none()
-            && let Some(listening) = self.listeners.get_mut(&port)
-        {
-            listening.opening = listening.opening.saturating_sub(1);
-        }
         let timer = match next {
             Next::Remove => None,
             _ => served.next_deadline(self.net.now),
@@ -434,12 +423,6 @@ impl EventLoop {
                 // If nobody waits any more, the stream is dropped, which closes it.
                 let _ = reply.send(Ok(stream));
             }
-            Next::Accepted(port) => {
-                let stream = TcpStream::new(Arc::clone(&served.shared), self.signals.clone());
-                if let Some(listening) = self.listeners.get(&port) {
-                    listening.backlog.push(stream);
-                }
-            }
             Next::Remove => {
                 let served = self.connections.remove(number);
                 served.close(&mut self.net);
@@ -454,8 +437,8 @@ impl Drop for EventLoop {
         for served in self.connections.drain() {
             served.close(&mut self.net);
         }
-        for (_, listening) in self.listeners.drain() {
-            listening.backlog.close();
+        for (_, backlog) in self.listeners.drain() {
+            backlog.close();
         }
         for (_, queues) in self.udp_sockets.drain() {
             queues.close();

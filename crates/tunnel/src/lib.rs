@@ -57,7 +57,8 @@
 //! | TCP connections | 4096, with those that are still closing | [`ErrorKind::ResourceBusy`]; SYNs from the tunnel are dropped |
 //! | buffers of a connection | 64 KiB to 2112 KiB, a quarter of what exceeds 64 KiB for sending | writes wait; the window closes for the sender |
 //! | buffers of all connections | 256 MiB, and 64 KiB for each connection | further connections get 64 KiB |
-//! | connections of a listener that are opening or wait for [`TcpListener::accept`] | 128 | SYNs are dropped, so the sender tries again |
+//! | connections of a listener that wait for [`TcpListener::accept`] | 128 | SYNs are dropped, so the sender tries again |
+//! | half-open connections of all listeners, for 7 s each | 8192, without buffers | the oldest is dropped |
 //! | listeners, UDP sockets | 1024 each | [`ErrorKind::ResourceBusy`] |
 //! | received datagrams of a UDP socket | 256 KiB | newer ones are dropped ([`UdpSocket::dropped`]) |
 //! | sent datagrams of a UDP socket | 64 KiB | [`UdpSocket::send_to`] waits |

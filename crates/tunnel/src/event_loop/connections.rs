@@ -6,7 +6,6 @@ use std::sync::Arc;
 use taupe_protocol::time::Instant;
 use taupe_stack::closing::Closing;
 use taupe_stack::failure::ConnectFailure;
-use taupe_stack::limits::CONNECT_TIMEOUT;
 use taupe_stack::packet::IcmpError;
 use taupe_stack::stream::Stream;
 use taupe_stack::tcp::State;
@@ -31,8 +30,6 @@ enum Phase {
         reply: Reply<Result<TcpStream, ConnectFailure>>,
         problem: Option<ConnectFailure>,
     },
-    /// The other side opens a connection to the listener of this port.
-    Opening { until: Instant, port: u16 },
     /// A task or a backlog has the connection.
     Open,
     /// The task has dropped the connection.
@@ -44,8 +41,6 @@ pub(super) enum Next {
     Continue,
     /// Give the connection to the task that waits for it.
     Connected(Reply<Result<TcpStream, ConnectFailure>>),
-    /// Give the connection to the listener of this port.
-    Accepted(u16),
     /// Close the connection and forget it.
     Remove,
 }
@@ -69,9 +64,9 @@ impl Served {
         )
     }
 
-    pub(super) fn accepted(number: usize, stream: Stream, port: u16, now: Instant) -> Self {
-        let until = now + CONNECT_TIMEOUT;
-        Self::new(number, stream, Phase::Opening { until, port })
+    /// Returns a connection that the other side has opened.
+    pub(super) fn accepted(number: usize, stream: Stream) -> Self {
+        Self::new(number, stream, Phase::Open)
     }
 
     fn new(number: usize, stream: Stream, phase: Phase) -> Self {
@@ -80,14 +75,6 @@ impl Served {
             phase,
             timer: None,
             is_due: false,
-        }
-    }
-
-    /// Returns the port of the listener to which the connection is being opened.
-    pub(super) fn listener(&self) -> Option<u16> {
-        match self.phase {
-            Phase::Opening { port, .. } => Some(port),
-            _ => None,
         }
     }
 
@@ -103,7 +90,7 @@ impl Served {
     /// Returns the time at which [`Served::serve`] must run if no event occurs before.
     pub(super) fn next_deadline(&self, now: Instant) -> Option<Instant> {
         let phase = match self.phase {
-            Phase::Connecting { until, .. } | Phase::Opening { until, .. } => Some(until),
+            Phase::Connecting { until, .. } => Some(until),
             Phase::Closing(ref closing) => Some(closing.deadline()),
             Phase::Open => None,
         };
@@ -161,17 +148,6 @@ impl Served {
                     }
                 }
             }
-            Phase::Opening { until, port } => match stream.state() {
-                // In LISTEN, the SYN was invalid or the other side has reset the connection.
-                State::Closed | State::Listen => Next::Remove,
-                State::SynReceived if now < *until => Next::Continue,
-                State::SynReceived => Next::Remove,
-                _ => {
-                    let port = *port;
-                    self.phase = Phase::Open;
-                    Next::Accepted(port)
-                }
-            },
             Phase::Open if state.is_dropped => {
                 // Data that nobody will read is lost, and a reset tells the other side so (RFC
                 // 2525 §2.17).
