@@ -22,11 +22,10 @@ use taupe_runtime::resolver::SystemResolver;
 use taupe_runtime::services::Services;
 use taupe_stack::failure::ConnectFailure;
 use taupe_stack::keepalive::Keepalive;
-use taupe_stack::limits::{BATCH, MAX_CONNECTIONS};
-use taupe_stack::net::Arrival;
+use taupe_stack::limits::MAX_CONNECTIONS;
+use taupe_stack::net::{self, Arrival};
 use taupe_stack::settings::{Addresses, Settings};
 use taupe_stack::warning::Warning;
-use taupe_stack::{MAX_DATAGRAM, Received};
 use tracing::{debug, warn};
 
 /// Tokens `2 n` and `2 n + 1` belong to client n: its connection and its UDP association. The
@@ -41,7 +40,6 @@ pub struct Proxy {
     poll: Poll,
     stopper: Stopper,
     net: Net,
-    buffer: Vec<u8>,
     listeners: Listeners,
     burst: Burst,
     register_warning: Warning,
@@ -114,7 +112,6 @@ impl Proxy {
             poll,
             stopper,
             net,
-            buffer: vec![0; MAX_DATAGRAM],
             listeners,
             burst: Burst::default(),
             register_warning: Warning::default(),
@@ -236,10 +233,7 @@ impl Proxy {
         for number in self.net.begin_turn() {
             self.make_due(number);
         }
-        for socket in 0..self.net.sockets() {
-            self.receive(socket);
-        }
-        self.net.handle_handshakes();
+        net::receive(self, |it| &mut it.net, Self::handle_arrival);
         self.accept();
         for number in std::mem::take(&mut self.datagrams) {
             self.relay_datagrams(number);
@@ -265,51 +259,32 @@ impl Proxy {
         }
     }
 
-    /// Receives datagrams and handles the inner packets.
-    fn receive(&mut self, socket: usize) {
-        let mut buffer = std::mem::take(&mut self.buffer);
-        for _ in 0..BATCH {
-            match self.net.receive(socket, &mut buffer) {
-                Received::Packet(range) => {
-                    if let Some(packet) = buffer.get(range) {
-                        self.handle_packet(packet);
-                    }
-                }
-                Received::Other => {}
-                Received::Nothing => break,
-            }
-        }
-        self.buffer = buffer;
-    }
-
-    fn handle_packet(&mut self, packet: &[u8]) {
-        let Some(packet) = self.net.reassemble(packet) else {
-            return;
-        };
-        match self.net.sort(&packet) {
-            Some(Arrival::Segment(number)) => {
+    fn handle_arrival(&mut self, arrival: Arrival<'_, usize>, packet: &[u8]) {
+        match arrival {
+            Arrival::Segment(number) => {
                 if let Some(client) = self.clients.get_mut(number) {
-                    client.handle_packet(&packet, &mut self.net);
+                    client.handle_packet(packet, &mut self.net);
                     self.make_due(number);
                 }
             }
-            Some(Arrival::Datagram {
+            Arrival::Datagram {
                 owner,
                 from,
                 payload,
-            }) => {
+            } => {
                 let client = self.clients.get_mut(owner);
                 if let Some(association) = client.and_then(Client::association) {
                     association.deliver(from, payload);
                 }
             }
-            Some(Arrival::IcmpError(number, problem)) => {
+            Arrival::IcmpError(number, error) => {
                 if let Some(client) = self.clients.get_mut(number) {
-                    client.handle_icmp_error(problem, &self.net);
+                    client.handle_icmp_error(error, &self.net);
                     self.make_due(number);
                 }
             }
-            Some(Arrival::Stray { .. } | Arrival::Opened(_)) | None => {}
+            // No host in the tunnel opens connections to the proxy.
+            Arrival::Stray { .. } | Arrival::Opened(_) => {}
         }
     }
 

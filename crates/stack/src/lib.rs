@@ -6,7 +6,7 @@
 //!         (a stack each)        (protocol)
 //! user ─► net::Net::resolve ─► dns ─► outgoing
 //!
-//! UDP socket ─► tunnel ─► net::Net::sort ─► stream, user or dns
+//! UDP socket ─► tunnel ─► net::receive ─► stream, user or dns
 //! ```
 //!
 //! [`net::Net`] has no thread and no event loop. The protocol and the TCP/IP stacks are state
@@ -60,7 +60,6 @@ use taupe_runtime::pinned_pq::PinnedPeersError;
 use taupe_runtime::services::PrepareError;
 
 pub use smoltcp::socket::tcp;
-pub use tunnel::{MAX_DATAGRAM, Received};
 
 /// The smallest MTU of a tunnel, in bytes: every IPv4 host accepts packets of this length (RFC
 /// 791).

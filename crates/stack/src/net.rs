@@ -3,33 +3,31 @@
 //! The user waits with mio, then does one turn:
 //!
 //! 1. [`Net::note`] for each event, then [`Net::begin_turn`].
-//! 2. [`Net::receive`] for each socket, [`Net::reassemble`] and [`Net::sort`] for each packet, and
-//!    [`Net::deliver`] for the segments of its connections. Then [`Net::handle_handshakes`].
+//! 2. [`receive`], which passes the packets from the tunnel to a callback. It calls [`Net::deliver`]
+//!    for the segments of its connections.
 //! 3. Its own work. [`Net::poll_resolved`] until it returns `None`.
 //! 4. [`Net::end_turn`].
 //!
 //! It then waits until [`Net::next_deadline`], or not at all while [`Net::is_busy`].
 
 use crate::OpenError;
-use crate::address::is_routable;
 use crate::buffers::BufferBudget;
 use crate::dns::Resolver;
 use crate::failure::ConnectFailure;
-use crate::half_open::{HalfOpenTable, HandshakeStep};
+use crate::half_open::HalfOpenTable;
 use crate::keepalive::Keepalive;
 use crate::limits::REASSEMBLY_BYTES;
 use crate::outgoing::Outgoing;
-use crate::packet::{FourTuple, IcmpError, Incoming, is_syn, parse, push_udp};
+use crate::packet::{FourTuple, push_udp};
 use crate::reset::Resets;
 use crate::settings::{Settings, Sources};
 use crate::stream::Stream;
 use crate::tcp_query::TcpQuery;
-use crate::tunnel::{Received, Tunnel};
+use crate::tunnel::{MAX_DATAGRAM, Tunnel};
 use crate::warning::Warning;
 use mio::event::Event;
 use mio::{Registry, Token};
 use smoltcp::socket::tcp::State;
-use std::borrow::Cow;
 use std::collections::{HashMap, HashSet};
 use std::hash::Hash;
 use std::net::{IpAddr, SocketAddr};
@@ -42,6 +40,8 @@ use taupe_protocol::update::DeviceStatus;
 use taupe_runtime::clock::now;
 use taupe_runtime::random::SystemRandom;
 use tracing::warn;
+
+pub use arrivals::{Arrival, receive};
 
 /// Local ports of connections and of users that leave the choice to this crate. Those of DNS
 /// queries are below.
@@ -58,40 +58,14 @@ enum Owner<C> {
     DnsQuery(u16),
 }
 
-/// Recipient of a packet from the tunnel.
-#[derive(Debug, PartialEq, Eq)]
-pub enum Arrival<'a, C> {
-    /// A segment of a user's connection, for [`Net::deliver`].
-    Segment(C),
-    /// A TCP segment to this side that belongs to no connection.
-    Stray {
-        /// Its addresses and ports.
-        four_tuple: FourTuple,
-        /// True if it begins a connection, for [`Net::answer_syn`].
-        is_syn: bool,
-    },
-    /// The last segment of a handshake that [`Net::answer_syn`] began, for [`Net::accept`]. If there
-    /// is no room for the connection now, ignore it: another segment follows.
-    Opened(FourTuple),
-    /// A datagram to a reserved port.
-    Datagram {
-        /// The user that has reserved the port.
-        owner: C,
-        /// The sender.
-        from: SocketAddr,
-        /// The content.
-        payload: &'a [u8],
-    },
-    /// An ICMP error about a user's connection.
-    IcmpError(C, IcmpError),
-}
-
 /// A tunnel with its connections, ports and look-ups. `C` identifies the users' connections and
 /// ports, `W` what waits for a look-up.
 pub struct Net<C, W> {
     /// Time of the current turn.
     pub now: Instant,
     tunnel: Tunnel,
+    /// Buffer for received datagrams.
+    buffer: Vec<u8>,
     outgoing: Outgoing,
     reassembly: Reassembly,
     resolver: Resolver<W>,
@@ -152,6 +126,7 @@ impl<C: Copy + Eq + Hash, W> Net<C, W> {
             resolver: Resolver::new(servers.clone(), v4, v6, || SystemRandom.number()),
             servers,
             tunnel,
+            buffer: vec![0; MAX_DATAGRAM],
             outgoing: Outgoing::new(mtu),
             reassembly: Reassembly::new(REASSEMBLY_BYTES),
             flows: HashMap::new(),
@@ -257,104 +232,6 @@ impl<C: Copy + Eq + Hash, W> Net<C, W> {
             self.advance_query(port);
         }
         resumed
-    }
-
-    /// Returns the number of the tunnel's sockets, for [`Net::receive`].
-    #[must_use]
-    pub fn sockets(&self) -> usize {
-        self.tunnel.sockets()
-    }
-
-    /// Receives a datagram from one of the sockets.
-    pub fn receive(&mut self, socket: usize, buffer: &mut [u8]) -> Received {
-        self.tunnel.receive(socket, buffer)
-    }
-
-    /// Takes a packet from the tunnel. Returns it if it is complete, and the reassembled packet if
-    /// it was its last fragment.
-    pub fn reassemble<'a>(&mut self, packet: &'a [u8]) -> Option<Cow<'a, [u8]>> {
-        self.reassembly.reassemble(self.now, packet)
-    }
-
-    /// Finds the recipient of a packet from the tunnel. Handles responses to look-ups.
-    pub fn sort<'a>(&mut self, packet: &'a [u8]) -> Option<Arrival<'a, C>> {
-        match parse(packet)? {
-            Incoming::Tcp(four_tuple) => match self.flows.get(&four_tuple).copied() {
-                Some(Owner::User(user)) => Some(Arrival::Segment(user)),
-                Some(Owner::DnsQuery(port)) => {
-                    if let Some(query) = self.tcp_queries.get_mut(&port) {
-                        query.handle_packet(self.now, packet, &mut self.outgoing);
-                        self.advance_query(port);
-                    }
-                    None
-                }
-                None if self.is_answerable(four_tuple) => self.sort_unopened(four_tuple, packet),
-                None => None,
-            },
-            Incoming::Udp(four_tuple, payload) => {
-                let (port, from) = (four_tuple.local.port(), four_tuple.remote);
-                if !self.is_ours(four_tuple) {
-                    return None;
-                }
-                if self.resolver.expects(port, from) {
-                    self.resolver
-                        .handle_udp_response(self.now, port, from, payload);
-                    return None;
-                }
-                let owner = *self.ports.get(&port)?;
-                Some(Arrival::Datagram {
-                    owner,
-                    from,
-                    payload,
-                })
-            }
-            Incoming::IcmpError(four_tuple, problem) => match self.flows.get(&four_tuple)? {
-                Owner::User(user) => Some(Arrival::IcmpError(*user, problem)),
-                Owner::DnsQuery(_) => None,
-            },
-        }
-    }
-
-    /// Finds the recipient of a segment of no open connection.
-    fn sort_unopened<'a>(
-        &mut self,
-        four_tuple: FourTuple,
-        packet: &'a [u8],
-    ) -> Option<Arrival<'a, C>> {
-        let (buffers, outgoing) = (&mut self.buffers, &mut self.outgoing);
-        let step = self
-            .half_open
-            .handle_segment(self.now, four_tuple, packet, buffers, outgoing);
-        match step {
-            HandshakeStep::Other => Some(Arrival::Stray {
-                four_tuple,
-                is_syn: is_syn(packet),
-            }),
-            HandshakeStep::Complete => Some(Arrival::Opened(four_tuple)),
-            HandshakeStep::Refuse => {
-                self.resets.answer(self.now, packet, &mut self.outgoing);
-                None
-            }
-            HandshakeStep::Handled => None,
-        }
-    }
-
-    /// Returns true if a packet's destination is this side's address.
-    fn is_ours(&self, FourTuple { local, remote }: FourTuple) -> bool {
-        Some(local.ip()) == self.sources.addresses.matching(remote.ip())
-    }
-
-    /// Returns true if a segment to this side's address may be answered: another host can have its
-    /// source. An answer to this side's own address would come back as another segment to answer.
-    fn is_answerable(&self, four_tuple: FourTuple) -> bool {
-        let FourTuple { local, remote } = four_tuple;
-        let is_host = is_routable(remote.ip()) && remote.ip() != local.ip();
-        is_host && remote.port() != 0 && self.is_ours(four_tuple)
-    }
-
-    /// Handles handshake messages that were received.
-    pub fn handle_handshakes(&mut self) {
-        self.tunnel.handle_handshakes();
     }
 
     /// Ends a turn: sends all queued packets and does the protocol's work.
@@ -590,6 +467,7 @@ fn random_port() -> u16 {
     LOCAL_PORTS.start() | SystemRandom.number() as u16
 }
 
+mod arrivals;
 mod look_ups;
 #[cfg(test)]
 mod tests;

@@ -26,7 +26,7 @@ use taupe_runtime::services::{Event, Services};
 use tracing::debug;
 
 /// The longest datagram, in bytes.
-pub const MAX_DATAGRAM: usize = 65_536;
+pub(crate) const MAX_DATAGRAM: usize = 65_536;
 
 /// Requested size of the sockets' kernel buffers, in bytes, for bursts. The system may grant less
 /// to an unprivileged process.
@@ -54,7 +54,7 @@ struct BoundSocket {
 }
 
 /// Result of reading a socket.
-pub enum Received {
+pub(crate) enum Received {
     /// A decrypted packet, at this range of the buffer.
     Packet(Range<usize>),
     /// A datagram without an inner packet, or an error.

@@ -13,11 +13,10 @@ use slab::Slab;
 use taupe_protocol::time::Instant;
 use taupe_runtime::clock::now;
 use taupe_stack::failure::ConnectFailure;
-use taupe_stack::limits::{BATCH, MAX_CONNECTIONS};
-use taupe_stack::net::{Arrival, Net};
+use taupe_stack::limits::MAX_CONNECTIONS;
+use taupe_stack::net::{self, Arrival, Net};
 use taupe_stack::packet::FourTuple;
 use taupe_stack::settings::Addresses;
-use taupe_stack::{MAX_DATAGRAM, Received};
 use tokio::sync::oneshot;
 use tracing::warn;
 
@@ -100,7 +99,6 @@ fn run(
     let mut event_loop = EventLoop {
         net,
         signals,
-        buffer: vec![0; MAX_DATAGRAM],
         connections: Slab::new(),
         due: Vec::new(),
         timers: BTreeSet::new(),
@@ -123,7 +121,6 @@ fn run(
 struct EventLoop {
     net: TunnelNet,
     signals: Signals,
-    buffer: Vec<u8>,
     connections: Slab<Served>,
     /// Connections to serve in this turn.
     due: Vec<usize>,
@@ -175,10 +172,7 @@ impl EventLoop {
         for number in self.net.begin_turn() {
             self.make_due(number);
         }
-        for socket in 0..self.net.sockets() {
-            self.receive(socket);
-        }
-        self.net.handle_handshakes();
+        net::receive(self, |it| &mut it.net, Self::handle_arrival);
         let (signals, commands) = inbox.take();
         for signal in signals {
             self.handle_signal(signal);
@@ -216,57 +210,36 @@ impl EventLoop {
         }
     }
 
-    /// Receives datagrams and handles the inner packets.
-    fn receive(&mut self, socket: usize) {
-        let mut buffer = std::mem::take(&mut self.buffer);
-        for _ in 0..BATCH {
-            match self.net.receive(socket, &mut buffer) {
-                Received::Packet(range) => {
-                    if let Some(packet) = buffer.get(range) {
-                        self.handle_packet(packet);
-                    }
-                }
-                Received::Other => {}
-                Received::Nothing => break,
-            }
-        }
-        self.buffer = buffer;
-    }
-
-    fn handle_packet(&mut self, packet: &[u8]) {
-        let Some(packet) = self.net.reassemble(packet) else {
-            return;
-        };
-        match self.net.sort(&packet) {
-            Some(Arrival::Segment(number)) => self.deliver(number, &packet),
-            Some(Arrival::Datagram {
+    fn handle_arrival(&mut self, arrival: Arrival<'_, usize>, packet: &[u8]) {
+        match arrival {
+            Arrival::Segment(number) => self.deliver(number, packet),
+            Arrival::Datagram {
                 owner,
                 from,
                 payload,
-            }) => {
+            } => {
                 if let Some((_, queues)) = self.udp_sockets.get(owner) {
                     queues.deliver(from, payload);
                 }
             }
-            Some(Arrival::IcmpError(number, problem)) => {
+            Arrival::IcmpError(number, error) => {
                 if let Some(served) = self.connections.get_mut(number) {
-                    served.handle_icmp_error(problem, self.net.now);
+                    served.handle_icmp_error(error, self.net.now);
                     self.make_due(number);
                 }
             }
-            Some(Arrival::Stray { four_tuple, is_syn }) => match self.backlog(four_tuple) {
+            Arrival::Stray { four_tuple, is_syn } => match self.backlog(four_tuple) {
                 Some(backlog) if is_syn => {
                     if self.has_room(&backlog) {
-                        self.net.answer_syn(four_tuple, &packet);
+                        self.net.answer_syn(four_tuple, packet);
                     }
                 }
-                _ => self.net.refuse(four_tuple, &packet),
+                _ => self.net.refuse(four_tuple, packet),
             },
-            Some(Arrival::Opened(four_tuple)) => match self.backlog(four_tuple) {
-                Some(backlog) => self.accept(&backlog, four_tuple, &packet),
-                None => self.net.refuse(four_tuple, &packet),
+            Arrival::Opened(four_tuple) => match self.backlog(four_tuple) {
+                Some(backlog) => self.accept(&backlog, four_tuple, packet),
+                None => self.net.refuse(four_tuple, packet),
             },
-            None => {}
         }
     }
 
