@@ -39,17 +39,14 @@ use std::io;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::path::PathBuf;
 use std::str::FromStr;
-use taupe_protocol::UpdateError;
 use taupe_protocol::update::DeviceUpdate;
-use taupe_runtime::pinned_pq::PinnedPeersError;
-use taupe_stack::OpenError;
 use taupe_stack::address::Target;
 use taupe_stack::settings::{Addresses, Settings};
 
 pub use auth::{AuthError, Credentials};
 pub use proxy::{Proxy, Stopper};
 pub use taupe_protocol::Notice;
-pub use taupe_stack::{DEFAULT_MTU, MIN_MTU, NoticeHandler, address};
+pub use taupe_stack::{DEFAULT_MTU, MIN_MTU, NoticeHandler, OpenError, address};
 
 /// Configuration of a proxy.
 pub struct Options {
@@ -122,16 +119,7 @@ pub enum StartError {
         "other machines can reach {0}, so anyone could use the tunnel; listen at 127.0.0.1 or [::1], \
          or require passwords"
     )]
-    Open(SocketAddr),
-    /// The configuration has no tunnel address, so packets would have no source.
-    #[error("the file has no Address, so packets would have no source; add one")]
-    NoAddress,
-    /// No host can have this tunnel address.
-    #[error("Address {0} cannot be the address of a host; write another one")]
-    NotAHost(IpAddr),
-    /// The MTU is too small.
-    #[error("MTU {0} is too small: the proxy needs at least {MIN_MTU}; delete the line")]
-    Mtu(usize),
+    Unprotected(SocketAddr),
     /// The address is in use, or does not belong to this machine.
     #[error("cannot listen at {at}: {source}; use another address or port")]
     Listen {
@@ -140,39 +128,9 @@ pub enum StartError {
         /// The system's error.
         source: io::Error,
     },
-    /// The tunnel's UDP port is in use.
-    #[error(
-        "UDP port {0} (ListenPort) is in use, perhaps by the same tunnel; take that down, or delete \
-         the line to have the system choose a port"
-    )]
-    PortTaken(u16),
-    /// The tunnel's UDP socket could not be created.
-    #[error("cannot create a UDP socket: {0}")]
-    Socket(#[source] io::Error),
-    /// The system's event queue could not be created.
-    #[error("cannot wait for events: {0}")]
-    Events(#[source] io::Error),
-    /// There are too many peers.
+    /// The tunnel cannot be opened with these options, or not now.
     #[error(transparent)]
-    Update(#[from] UpdateError),
-    /// The record of pinned post-quantum peers could not be read.
-    #[error(transparent)]
-    PinnedPeers(#[from] PinnedPeersError),
-}
-
-impl From<OpenError> for StartError {
-    fn from(error: OpenError) -> Self {
-        match error {
-            OpenError::NoAddress => Self::NoAddress,
-            OpenError::NotAHost(address) => Self::NotAHost(address),
-            OpenError::Mtu(mtu) => Self::Mtu(mtu),
-            OpenError::PortTaken(port) => Self::PortTaken(port),
-            OpenError::Socket(error) => Self::Socket(error),
-            OpenError::Events(error) => Self::Events(error),
-            OpenError::Update(error) => Self::Update(error),
-            OpenError::PinnedPeers(error) => Self::PinnedPeers(error),
-        }
-    }
+    Open(#[from] OpenError),
 }
 
 /// The proxy stopped because waiting for the system's events failed.
@@ -188,7 +146,7 @@ impl Options {
             .copied()
             .find(|at| !at.ip().to_canonical().is_loopback());
         if let (Some(at), None) = (open, &self.credentials) {
-            return Err(StartError::Open(at));
+            return Err(StartError::Unprotected(at));
         }
         let addresses = Addresses {
             v4: self.v4,

@@ -8,6 +8,7 @@ use mio::{Interest, Registry, Token};
 use std::io::{self, ErrorKind};
 use std::net::SocketAddr;
 use taupe_protocol::time::Instant;
+use taupe_stack::OpenError;
 use taupe_stack::limits::BATCH;
 use taupe_stack::warning::Warning;
 use tracing::warn;
@@ -44,7 +45,7 @@ impl Listeners {
             let listen = |source| StartError::Listen { at, source };
             let mut socket = TcpListener::bind(at).map_err(listen)?;
             let registered = registry.register(&mut socket, token(all.len()), Interest::READABLE);
-            registered.map_err(StartError::Events)?;
+            registered.map_err(OpenError::Events)?;
             all.push(Listener {
                 socket,
                 service,

@@ -20,6 +20,7 @@ use taupe_protocol::time::Instant;
 use taupe_runtime::clock::now;
 use taupe_runtime::resolver::SystemResolver;
 use taupe_runtime::services::Services;
+use taupe_stack::OpenError;
 use taupe_stack::failure::ConnectFailure;
 use taupe_stack::keepalive::Keepalive;
 use taupe_stack::limits::MAX_CONNECTIONS;
@@ -78,9 +79,9 @@ impl Proxy {
     pub fn start(options: Options) -> Result<Self, StartError> {
         options.check()?;
         raise_descriptor_limit();
-        let poll = Poll::new().map_err(StartError::Events)?;
+        let poll = Poll::new().map_err(OpenError::Events)?;
         let registry = poll.registry();
-        let waker = Waker::new(registry, WAKER).map_err(StartError::Events)?;
+        let waker = Waker::new(registry, WAKER).map_err(OpenError::Events)?;
         let waker = Arc::new(waker);
         let listeners = Listeners::bind(&options, registry, |at| Token(LISTENERS - at))?;
         let resolver = Arc::new(SystemResolver::default());

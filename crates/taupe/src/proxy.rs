@@ -15,7 +15,9 @@ use taupe_client::ResolveError;
 use taupe_config::file::{Compatibility, Endpoint, File, Peer, Table};
 use taupe_inspect::check::{self, Checked, Unreadable, check};
 use taupe_inspect::conf::{self, Conf};
-use taupe_proxy::{AuthError, Credentials, DEFAULT_MTU, Options, Proxy, RunError, StartError};
+use taupe_proxy::{
+    AuthError, Credentials, DEFAULT_MTU, OpenError, Options, Proxy, RunError, StartError,
+};
 
 /// Reason why the proxy does not start or has ended.
 #[derive(Debug, thiserror::Error)]
@@ -61,12 +63,19 @@ fn resolve_advice(error: &ResolveError) -> &'static str {
     }
 }
 
-/// Returns the options that help if the proxy cannot start, in brackets.
+/// Returns advice if the proxy cannot start, or nothing.
 fn start_advice(error: &StartError) -> &'static str {
     match error {
-        StartError::Open(_) => " (--auth-file)",
+        StartError::Unprotected(_) => " (--auth-file)",
         StartError::Listen { .. } => " (--socks5, --http or --forward)",
-        _ => "",
+        StartError::Open(OpenError::NoAddress) => "; add one to the file",
+        StartError::Open(OpenError::NotAHost(_)) => "; write another one",
+        StartError::Open(OpenError::Mtu(_)) => "; delete the line",
+        StartError::Open(OpenError::PortTaken(_)) => {
+            ", perhaps by the same tunnel; take that down, or delete the line to have the system choose \
+             a port"
+        }
+        StartError::Open(_) => "",
     }
 }
 
