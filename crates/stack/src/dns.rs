@@ -41,6 +41,10 @@ const MAX_ADDRESSES: usize = 16;
 /// records, and a response over TCP can have thousands.
 const MAX_ALIASES: usize = 16;
 
+/// Wrong responses to a query over UDP after which it is repeated over TCP (RFC 5452 §9.3). A host
+/// that forges responses has to guess 16 bits of the ID after it has found the port.
+const MAX_WRONG: u32 = 8;
+
 /// Longest time in the cache, for addresses and for negative results.
 const MAX_TTL: Duration = Duration::from_secs(86_400);
 const NEGATIVE_TTL: Duration = Duration::from_secs(10);
@@ -102,6 +106,8 @@ struct Query {
     server: IpAddr,
     tries: usize,
     due: Instant,
+    /// Responses over UDP that did not match.
+    wrong: u32,
     over_tcp: bool,
 }
 
@@ -216,14 +222,18 @@ impl<W> Resolver<W> {
         from: SocketAddr,
         message: &[u8],
     ) {
-        let Some(query) = self.queries.get(&local_port) else {
-            return;
-        };
         if !self.expects(local_port, from) {
             return;
         }
+        let Some(query) = self.queries.get_mut(&local_port) else {
+            return;
+        };
         // A response that does not match may be forged: keep waiting for the real one.
         let Some(answer) = parse_response(query, message) else {
+            query.wrong += 1;
+            if query.wrong >= MAX_WRONG {
+                self.retry_over_tcp(now, local_port);
+            }
             return;
         };
         if answer == Answer::Truncated {
@@ -260,6 +270,7 @@ impl<W> Resolver<W> {
             server,
             tries: tries + 1,
             due: now + QUERY_TIMEOUT,
+            wrong: 0,
             over_tcp: false,
             name,
         };

@@ -287,6 +287,31 @@ fn a_truncated_answer_is_retried_over_tcp() {
 }
 
 #[test]
+fn a_query_with_many_wrong_answers_is_repeated_over_tcp() {
+    let mut resolver = resolver(true, false);
+    resolver.resolve(at(0), &name("a.example"), 1);
+    let query = asked(&mut resolver);
+    let right = query.answer(&[("a.example", 60, v4("192.0.2.1"))]);
+    let mut forged = query.answer(&[("a.example", 60, v4("192.0.2.66"))]);
+    for id in 0..MAX_WRONG {
+        assert!(resolver.poll_output().is_none(), "after {id}");
+        forged[..2].copy_from_slice(&(id as u16).to_be_bytes());
+        // Never the ID of the query.
+        forged[0] = !right[0];
+        resolver.handle_udp_response(at(0), query.local_port, query.server, &forged);
+    }
+    let Some(Output::SendTcp { local_port, .. }) = resolver.poll_output() else {
+        panic!("not over TCP");
+    };
+    // A guess that is right comes too late.
+    resolver.handle_udp_response(at(0), query.local_port, query.server, &right);
+    assert!(resolver.poll_output().is_none());
+    resolver.handle_tcp_response(at(0), local_port, Some(&right));
+    let expected = Ok(vec!["192.0.2.1".to_owned()]);
+    assert_eq!(found(&mut resolver), (1, expected));
+}
+
+#[test]
 fn memory_is_bounded() {
     let mut resolver = resolver(true, false);
     for number in 0..2 * MAX_CACHED {
