@@ -36,6 +36,10 @@ use connections::{Next, Served};
 /// Connections of a listener that wait for a task.
 const BACKLOG: usize = 128;
 
+/// Connections of a tunnel from which on listeners accept no more: hosts in the tunnel cannot take
+/// those that the program opens itself.
+const MAX_WITH_ACCEPTED: usize = MAX_CONNECTIONS / 4 * 3;
+
 /// Listeners of a tunnel; also its UDP sockets.
 const MAX_SOCKETS: usize = 1024;
 
@@ -258,7 +262,7 @@ impl EventLoop {
     }
 
     fn has_room(&self, backlog: &Backlog) -> bool {
-        backlog.len() < BACKLOG && self.connections.len() < MAX_CONNECTIONS
+        backlog.len() < BACKLOG && self.connections.len() < MAX_WITH_ACCEPTED
     }
 
     /// Accepts a connection with the last segment of its handshake, if there is room.
