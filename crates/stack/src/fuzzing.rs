@@ -3,13 +3,34 @@
 mod dns;
 
 pub use self::dns::{dns, dns_seeds};
+use crate::DEFAULT_MTU;
+use crate::address::is_routable;
+use crate::buffers::BufferBudget;
+use crate::half_open::HalfOpenTable;
 use crate::limits::REASSEMBLY_BYTES;
+use crate::outgoing::Outgoing;
 use crate::packet;
+use crate::reset::Resets;
 use taupe_nat::reassembly::Reassembly;
 use taupe_protocol::time::Instant;
 
-/// Parses bytes as a packet from the tunnel.
+/// Parses bytes as a packet from the tunnel. Answers it as a segment of no connection, and as one of
+/// a handshake.
 pub fn packet(bytes: &[u8]) {
+    let (now, mut outgoing) = (Instant::default(), Outgoing::new(DEFAULT_MTU));
+    Resets::default().answer(now, bytes, &mut outgoing);
+    if let Some(packet::Incoming::Tcp(four_tuple)) = packet::parse(bytes)
+        && is_routable(four_tuple.local.ip())
+        && is_routable(four_tuple.remote.ip())
+    {
+        let (mut table, mut buffers) = (HalfOpenTable::new(DEFAULT_MTU), BufferBudget::new());
+        let syn = (four_tuple, bytes);
+        table.answer_syn(now, syn, 7, &mut buffers, &mut outgoing);
+        // The second time, the SYN is a repetition.
+        table.handle_segment(now, four_tuple, bytes, &mut buffers, &mut outgoing);
+    }
+    let is_parsed = |slot| packet::parse(outgoing.packet(slot)).is_some();
+    assert!(outgoing.slots().iter().copied().all(is_parsed));
     if let Some(packet::Incoming::Udp(_, payload)) = packet::parse(bytes) {
         assert!(payload.len() + 28 <= bytes.len());
     }

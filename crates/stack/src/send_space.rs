@@ -22,6 +22,8 @@ const CONFIRMATION: Duration = Duration::from_millis(500);
 #[derive(Default)]
 pub(crate) struct SendSpace {
     sent: Option<Sent>,
+    /// The latest acknowledgement sent.
+    acknowledgement: Option<TcpSeqNumber>,
     /// Lengths of packets, in bytes.
     longest_sent: usize,
     longest_acknowledged: usize,
@@ -48,9 +50,16 @@ struct DoubtfulMtu {
 impl SendSpace {
     /// Records a packet that the stack sends.
     pub(crate) fn note_sent(&mut self, now: Instant, packet: &[u8]) {
-        let Some((start, length)) = sequence(packet).filter(|(_, length)| *length > 0) else {
+        let Some(tcp) = written(packet) else {
             return;
         };
+        if tcp.ack() {
+            self.acknowledgement = Some(tcp.ack_number());
+        }
+        let (start, length) = (tcp.seq_number(), tcp.segment_len());
+        if length == 0 || tcp.rst() {
+            return;
+        }
         let end = start + length;
         let sent = self.sent.get_or_insert(Sent {
             unacknowledged: start,
@@ -103,6 +112,11 @@ impl SendSpace {
         self.sent.map(|sent| sent.unacknowledged)
     }
 
+    /// Returns the latest acknowledgement sent.
+    pub(crate) fn acknowledgement(&self) -> Option<TcpSeqNumber> {
+        self.acknowledgement
+    }
+
     /// Returns true if a sequence number was sent and is not acknowledged (RFC 5927 §4.1).
     pub(crate) fn is_in_flight(&self, number: TcpSeqNumber) -> bool {
         self.sent
@@ -140,16 +154,13 @@ impl SendSpace {
     }
 }
 
-/// Returns the sequence number and length of a segment that the stack has written. A reset has the
-/// length 0.
-fn sequence(packet: &[u8]) -> Option<(TcpSeqNumber, usize)> {
+/// Returns the segment that the stack has written into a packet.
+fn written(packet: &[u8]) -> Option<TcpPacket<&[u8]>> {
     let header = match packet.first()? >> 4 {
         4 => usize::from(Ipv4Packet::new_checked(packet).ok()?.header_len()),
         _ => V6_HEADER,
     };
-    let tcp = TcpPacket::new_checked(packet.get(header..)?).ok()?;
-    let length = if tcp.rst() { 0 } else { tcp.segment_len() };
-    Some((tcp.seq_number(), length))
+    TcpPacket::new_checked(packet.get(header..)?).ok()
 }
 
 #[cfg(test)]

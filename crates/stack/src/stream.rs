@@ -9,12 +9,13 @@ use crate::failure::ConnectFailure;
 use crate::keepalive::{Keepalive, ProbeTimer};
 use crate::loss_recovery::LossRecovery;
 use crate::outgoing::Outgoing;
-use crate::packet::{FourTuple, IcmpError, IcmpProblem, tcp};
+use crate::packet::{FourTuple, IcmpError, IcmpProblem, bare_segment, tcp, tcp_packet};
 use crate::send_space::SendSpace;
 use crate::stack_device::{StackDevice, interface, stack_time};
 use core::time::Duration;
 use smoltcp::iface::{Interface, PollResult, SocketHandle, SocketSet};
 use smoltcp::socket::tcp::{CongestionControl, Socket, SocketBuffer, State};
+use smoltcp::wire::{TcpRepr, TcpSeqNumber};
 use std::net::SocketAddr;
 use taupe_protocol::time::Instant;
 
@@ -182,10 +183,14 @@ impl Stream {
 
     /// Handles a packet of this connection.
     pub(crate) fn handle_packet(&mut self, now: Instant, packet: &[u8], outgoing: &mut Outgoing) {
-        let acknowledgement = tcp(packet).filter(|(_, _, tcp)| tcp.ack());
-        let number = acknowledgement.map(|(_, _, tcp)| tcp.ack_number());
+        let Some((_, _, segment)) = tcp(packet) else {
+            return;
+        };
+        if segment.rst() && !self.accepts_reset(now, segment.seq_number(), outgoing) {
+            return;
+        }
         // A forged segment with another number does not keep the connection alive.
-        if number.is_some_and(|number| self.send_space.note_acknowledgement(number)) {
+        if segment.ack() && self.send_space.note_acknowledgement(segment.ack_number()) {
             self.last_segment = now;
             if self.probe_timer.is_probing() {
                 self.socket().set_keep_alive(None);
@@ -198,6 +203,42 @@ impl Stream {
                 self.feed(now, &duplicate, outgoing);
             }
         }
+    }
+
+    /// Returns true if a reset has exactly the expected sequence number (RFC 5961 §3.2). Otherwise
+    /// acknowledges the expected one: a sender that does not know the connection resets it with that
+    /// number. smoltcp accepts every number in the window, which a forger finds soon.
+    fn accepts_reset(
+        &mut self,
+        now: Instant,
+        number: TcpSeqNumber,
+        outgoing: &mut Outgoing,
+    ) -> bool {
+        let (Some(oldest), Some(acknowledgement)) =
+            (self.send_space.oldest(), self.send_space.acknowledgement())
+        else {
+            return true;
+        };
+        if self.is_connecting() {
+            return true;
+        }
+        // The stack acknowledges a segment before the window, at most once per second.
+        let before = TcpRepr {
+            seq_number: acknowledgement - 1,
+            ack_number: Some(oldest),
+            ..bare_segment(self.remote.port(), self.local.port())
+        };
+        let before = tcp_packet(self.remote.ip().into(), self.local.ip().into(), &before);
+        let mut answers = Outgoing::new(self.mtu);
+        self.feed(now, &before, &mut answers);
+        if self.send_space.acknowledgement() == Some(number) {
+            return true;
+        }
+        for slot in answers.slots() {
+            let answer = answers.packet(*slot);
+            outgoing.push(answer.len(), |packet| packet.copy_from_slice(answer));
+        }
+        false
     }
 
     fn feed(&mut self, now: Instant, packet: &[u8], outgoing: &mut Outgoing) {

@@ -6,6 +6,7 @@ mod liveness;
 use super::{Stream, Windows};
 use crate::outgoing::Outgoing;
 use crate::packet::{FourTuple, Incoming, parse, tcp};
+use core::time::Duration;
 use proptest::collection::vec;
 use proptest::prelude::*;
 use smoltcp::socket::tcp::State;
@@ -22,6 +23,7 @@ const FLOW: FourTuple = FourTuple {
 const MTU: usize = 1420;
 const FIN: u8 = 0x01;
 const SYN: u8 = 0x02;
+const RST: u8 = 0x04;
 const ACK: u8 = 0x10;
 
 /// A segment from the other side. Checksums are correct.
@@ -274,4 +276,30 @@ fn a_connection_without_room_has_no_deadline() {
     assert!(stream.send(now, &mut outgoing));
     assert_eq!(outgoing.slots().len(), 1);
     assert!(stream.deadline(now).is_some_and(|at| at > now));
+}
+
+#[test]
+fn a_reset_must_have_the_expected_sequence_number() {
+    let mut world = World::open();
+    for (at, is_answered) in [(1, true), (1000, false), (-1, false), (70_000, false)] {
+        world.receive(&Segment::new(at, 0, RST));
+        assert_eq!(world.stream.state(), State::Established, "{at}");
+        let answers: Vec<_> = world.sent();
+        assert_eq!(answers.len(), usize::from(is_answered), "{at}");
+        for answer in answers {
+            let (_, _, answer) = tcp(&answer).unwrap();
+            assert!(answer.ack() && answer.ack_number() == THEIRS);
+        }
+    }
+    world.now += Duration::from_secs(1);
+    // The reset comes behind data that is not acknowledged yet.
+    let mut data = Segment::new(0, 0, ACK);
+    data.payload = vec![7; 100];
+    world.receive(&data);
+    world.receive(&Segment::new(100, 0, RST));
+    assert_eq!(world.stream.state(), State::Closed);
+
+    let mut world = World::connecting();
+    world.receive(&Segment::new(-1, 0, RST | ACK));
+    assert_eq!(world.stream.state(), State::Closed);
 }
