@@ -11,6 +11,7 @@
 
 mod watchdog;
 
+use std::collections::BTreeSet;
 use std::io;
 use std::os::fd::OwnedFd;
 use std::sync::atomic::Ordering;
@@ -27,7 +28,7 @@ use tracing::{debug, info, warn};
 use crate::error::TransparentError;
 use crate::maps::Maps;
 use crate::pins::{self, Pins};
-use crate::programs::{Attached, CaptureMode, MissingFeature, Programs};
+use crate::programs::{Attached, CaptureMode, MissingFeature, Programs, is_abandoned};
 use crate::reset::{self, Reset, SocketKinds};
 use crate::state::{DnsHandling, Lock, PacketProcesses};
 use crate::uplinks::UplinkWatch;
@@ -97,6 +98,7 @@ impl Capture {
         watchdog.guard_links(Programs::guard)?;
         watchdog.switch_ipv6_off()?;
         watchdog.programs.set_up(tun)?;
+        watchdog.programs.remove_earlier()?;
         watchdog.record_hooks()?;
         match watchdog.programs.remove_orphans() {
             Ok(0) => {}
@@ -170,13 +172,17 @@ pub fn close(interface: &str, settings: &CaptureSettings) -> Result<bool, Transp
             }
         }
         programs.set_addresses(&survey.addresses, &survey.on_loopback)?;
+        programs.remove_earlier()?;
         Ok(true)
     })
 }
 
 /// Returns true if a process serves the tunnel, or is about to.
 pub(crate) fn is_served(interface: &str) -> Result<bool, TransparentError> {
-    let attached = Attached::lock(interface)?;
+    let attached = match Attached::lock(interface) {
+        Err(TransparentError::Schema { .. }) if is_abandoned(&Pins::here(interface)?) => None,
+        attached => attached?,
+    };
     Ok(attached.is_some_and(|it| it.state.daemon.load(Ordering::Relaxed) != 0))
 }
 
@@ -324,9 +330,8 @@ impl Replaced {
 pub fn in_effect() -> Result<Vec<String>, TransparentError> {
     let cookie = pins::network_cookie()?;
     let here = Pins::all().filter(|pins| pins.cookie() == Some(cookie));
-    let mut names: Vec<String> = here.filter_map(|pins| pins.interface()).collect();
-    names.sort();
-    Ok(names)
+    let names: BTreeSet<String> = here.filter_map(|pins| pins.interface()).collect();
+    Ok(names.into_iter().collect())
 }
 
 /// Returns the kill switch of the tunnel `interface` in the calling thread's network namespace, or

@@ -4,6 +4,9 @@
 //! subdirectory `links/` one for each link. COOKIE is the cookie of the network namespace: another
 //! namespace can have a tunnel of the same name.
 //!
+//! While the programs of another version give way to this one's, their directory has the name
+//! `IFACE-COOKIE:NUMBER`. No interface has a colon in its name.
+//!
 //! The BPF file system is one that PID 1 sees. `ip netns exec`, containers and systemd units have
 //! mount namespaces of their own. A BPF file system mounted there would end with the last process
 //! of that namespace, and its pins with it.
@@ -58,7 +61,47 @@ impl Pins {
             .into_iter()
             .filter(|root| is_bpffs(root));
         let made = roots.clone().map(within).find(Self::exist);
+        let made = made.or_else(|| roots.clone().find_map(|root| within(root).earlier().next()));
         made.unwrap_or_else(|| within(roots.next_back().unwrap_or(OWN_BPFFS)))
+    }
+
+    /// Returns the other directories of this tunnel, which [`set_aside`](Self::set_aside) has renamed.
+    pub(crate) fn earlier(&self) -> impl Iterator<Item = Self> + use<> {
+        let own = self.clone();
+        let entries = self.directory.parent().map(fs::read_dir);
+        let entries = entries.into_iter().flatten().flatten().flatten();
+        let all = entries.map(|entry| Self {
+            directory: entry.path(),
+        });
+        all.filter(move |pins| {
+            let is_of_tunnel = (pins.interface(), pins.cookie()) == (own.interface(), own.cookie());
+            pins.is_aside() && is_of_tunnel && *pins != own
+        })
+    }
+
+    /// Returns true if [`set_aside`](Self::set_aside) has renamed the directory.
+    fn is_aside(&self) -> bool {
+        let name = self.directory.file_name();
+        name.is_some_and(|name| name.as_encoded_bytes().contains(&b':'))
+    }
+
+    /// Renames the directory, unless it is renamed already, so that the tunnel can have new pins
+    /// while these programs still act. Returns the pins with the tunnel's own name, which do not
+    /// exist.
+    pub(crate) fn set_aside(self) -> Result<Self, TransparentError> {
+        let name = self.directory.file_name().unwrap_or_default();
+        let name = name.to_string_lossy().into_owned();
+        if let Some((own, _)) = name.split_once(':') {
+            let directory = self.directory.with_file_name(own);
+            return Ok(Self { directory });
+        }
+        let mut names =
+            (0_u32..).map(|number| self.directory.with_file_name(format!("{name}:{number}")));
+        if let Some(aside) = names.find(|aside| !aside.exists()) {
+            let failed = TransparentError::call(format!("renaming {}", self.directory.display()));
+            fs::rename(&self.directory, aside).map_err(failed)?;
+        }
+        Ok(self)
     }
 
     /// Returns the pins of the tunnel of this name in the calling thread's network namespace.
@@ -88,7 +131,8 @@ impl Pins {
     #[must_use]
     pub fn cookie(&self) -> Option<u64> {
         let name = self.directory.file_name()?.to_str()?;
-        u64::from_str_radix(name.rsplit_once('-')?.1, 16).ok()
+        let cookie = name.rsplit_once('-')?.1.split(':').next()?;
+        u64::from_str_radix(cookie, 16).ok()
     }
 
     /// Returns the directory.
@@ -148,8 +192,8 @@ impl Pins {
         self.lock_existing(File::lock_shared)
     }
 
-    /// Locks the directory. Returns `None` if it does not exist or was removed before it was
-    /// locked.
+    /// Locks the directory. Returns `None` if it does not exist, or was removed or renamed before it
+    /// was locked.
     fn lock_existing(
         &self,
         lock: fn(&File) -> io::Result<()>,
@@ -165,8 +209,8 @@ impl Pins {
                 directory => directory.map_err(failed())?,
             };
             lock(&directory).map_err(failed())?;
-            // A removed directory has a link count of 0.
-            let is_there = directory.metadata().map_err(failed())?.nlink() > 0;
+            let locked = directory.metadata().map_err(failed())?;
+            let is_there = fs::metadata(path).is_ok_and(|now| now.ino() == locked.ino());
             Ok(is_there.then_some(directory))
         };
         // A process that waits for the exclusive lock holds `links/` meanwhile, so no new reader
@@ -360,7 +404,32 @@ pub(crate) fn remove(path: &Path) -> Result<(), TransparentError> {
 
 #[cfg(test)]
 mod tests {
-    use super::namespaces;
+    use super::{Pins, namespaces};
+    use std::fs;
+
+    #[test]
+    fn pins_set_aside_still_name_their_tunnel() {
+        let folder = std::env::temp_dir().join(format!("taupe-pins-{}", std::process::id()));
+        fs::create_dir(&folder).expect("a folder");
+        let of = |name: &str| Pins {
+            directory: folder.join(name),
+        };
+        let (own, other) = (of("home-2-1f"), of("home-1f"));
+        for expected in ["home-2-1f:0", "home-2-1f:1"] {
+            fs::create_dir(own.directory()).expect("a folder");
+            assert_eq!(own.clone().set_aside().expect("a new name"), own);
+            assert!(!own.exist());
+            let aside = of(expected);
+            assert!(aside.exist(), "{expected}");
+            assert_eq!(aside.interface().as_deref(), Some("home-2"));
+            assert_eq!(aside.cookie(), Some(0x1f));
+            assert_eq!(aside.set_aside().expect("a name"), own);
+        }
+        fs::create_dir(own.directory()).expect("a folder");
+        assert_eq!(own.earlier().count(), 2);
+        assert_eq!(other.earlier().count(), 0);
+        fs::remove_dir_all(folder).expect("the folder's end");
+    }
 
     #[test]
     fn a_truncated_list_of_namespaces_is_rejected() {

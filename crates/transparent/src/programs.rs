@@ -47,6 +47,7 @@ mod raw_load;
 mod removal;
 mod replacing;
 mod serving;
+mod succession;
 mod switch;
 #[cfg(all(test, target_arch = "x86_64"))]
 mod switch_model;
@@ -65,6 +66,7 @@ pub use self::missing_features::MissingFeature;
 pub use self::mode::{CaptureMode, objects_hash};
 pub use self::probe::{Trial, foreign_filters, try_all, try_forwarding, try_pinning, try_services};
 pub use self::processes::ProcessVerdicts;
+pub(crate) use self::succession::is_abandoned;
 pub use self::tunnel_maps::TunnelMaps;
 
 /// As [`syscall::wait_for_programs`].
@@ -114,8 +116,12 @@ impl Programs {
     /// [`TransparentError::OtherMode`], [`TransparentError::Schema`], [`TransparentError::Object`],
     /// [`TransparentError::Call`]. On failure nothing new is left behind.
     pub fn load(interface: &str, mode: CaptureMode) -> Result<Self, TransparentError> {
-        let pins = Pins::here(interface)?;
-        let setup_lock = pins.create_and_lock()?;
+        let mut pins = Pins::here(interface)?;
+        let mut setup_lock = pins.create_and_lock()?;
+        if mode == CaptureMode::TrafficControl && is_abandoned(&pins) {
+            pins = pins.set_aside()?;
+            setup_lock = pins.create_and_lock()?;
+        }
         let attached = CaptureMode::of(&pins);
         if attached.is_some_and(|other| other != mode) {
             return Err(TransparentError::OtherMode(interface.to_owned()));

@@ -132,6 +132,8 @@ pub(crate) struct RuleSet {
     pub(crate) children: AtomicU32,
 }
 
+/// The fields up to `mark` are the same in every layout: another version may remove the programs, or
+/// put its own in their place.
 #[repr(C)]
 pub(crate) struct State {
     pub(crate) schema: AtomicU32,

@@ -7,7 +7,7 @@
 //! - [`sandbox`] runs every test in a process of its own with private PID, mount and network
 //!   namespaces, so that a test leaves nothing behind;
 //! - [`host`] makes machines of namespaces and connects them, [`process`] runs programs there,
-//!   [`snmp`] reads their kernel's counters;
+//!   [`snmp`] reads their kernel's counters, [`cgroup`] makes room for a systemd in a sandbox;
 //! - [`peers`] installs, starts and configures each implementation, [`uapi`] talks to one without
 //!   `wg`;
 //! - [`interop`] tests that two implementations interoperate;
@@ -24,6 +24,7 @@
 
 pub mod cache;
 pub mod capture;
+pub mod cgroup;
 pub mod console;
 pub mod demo;
 pub mod documents;

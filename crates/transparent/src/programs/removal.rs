@@ -34,11 +34,21 @@ impl Programs {
     /// [`TransparentError::Call`] names the pin that cannot be removed. The remaining programs
     /// still work.
     pub fn remove_pinned(pins: &Pins) -> Result<Option<TransparentError>, TransparentError> {
-        // Without the lock a reader could keep the directory from being removed.
-        let _lock = pins.lock_exclusive();
         // An error here concerns only a few packets, so it must not stop the removal.
         let drain_error = drain(pins).err();
-        // Also removes the filters of another version, if its layout has the mark in the same
+        // A process that has ended too early has left these.
+        for earlier in pins.earlier() {
+            Self::remove_undrained(&earlier)?;
+        }
+        Self::remove_undrained(pins)?;
+        Ok(drain_error)
+    }
+
+    /// Removes programs while others block what they have blocked, or while nothing needs to be blocked.
+    pub(super) fn remove_undrained(pins: &Pins) -> Result<(), TransparentError> {
+        // Without the lock a reader could keep the directory from being removed.
+        let _lock = pins.lock_exclusive();
+        // Also removes the filters of another version, since every layout has the mark in the same
         // place.
         let state = maps::pinned_state_of_any_schema(pins);
         if let Some(state) = &state {
@@ -51,7 +61,7 @@ impl Programs {
         {
             state.lock.store(Lock::Off as u32, Ordering::Relaxed);
         }
-        Ok(drain_error)
+        Ok(())
     }
 }
 

@@ -1,4 +1,4 @@
-//! The packages, and a minimal Debian.
+//! The packages and the image.
 
 use std::fs;
 use std::os::unix::fs::symlink;
@@ -6,18 +6,15 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::time::SystemTime;
 use taupe_lab::peers::Implementation;
-use taupe_lab::{Error, Result, cache, ensure};
+use taupe_lab::{Error, Result, ensure};
 
-/// The release of Debian.
-const RELEASE: &str = "bookworm";
+use crate::systems::System;
 
 /// Version of the package whose program counts as another version's (`scripts/other-version`).
 const OLD: &str = "0.0.9";
 
-/// Returns the folder of a minimal Debian. Tests do not change it.
-pub(crate) fn debian() -> PathBuf {
-    cache::folder("debian").join(RELEASE)
-}
+/// Time of its files, in seconds since 1970. systemd sees by the time that a unit has changed.
+const OLD_TIME: &str = "1700000000";
 
 /// Returns the folder of old.deb and new.deb.
 pub(crate) fn packages() -> Result<PathBuf> {
@@ -54,29 +51,10 @@ fn workspace() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("../..")
 }
 
-/// Makes the system and the packages.
+/// Makes the systems and the packages.
 pub(crate) fn prepare() -> Result<()> {
-    let folder = cache::folder("debian");
-    let _lock = cache::lock(&folder, RELEASE)?;
-    if !debian().is_dir() {
-        let draft = folder.join(format!("{RELEASE}.draft"));
-        if draft.exists() {
-            fs::remove_dir_all(&draft).map_err(Error::io("an unfinished Debian"))?;
-        }
-        let mut command = Command::new("debootstrap");
-        command.args(["--variant=minbase", RELEASE]).arg(&draft);
-        succeed(&mut command)?;
-        for heavy in ["var/cache/apt", "var/lib/apt/lists", "usr/share/locale"] {
-            let _ = fs::remove_dir_all(draft.join(heavy));
-        }
-        for folder in [
-            "var/cache/apt/archives/partial",
-            "var/lib/apt/lists/partial",
-        ] {
-            let folder = draft.join(folder);
-            fs::create_dir_all(&folder).map_err(Error::io("apt's folders"))?;
-        }
-        fs::rename(&draft, debian()).map_err(Error::io("a Debian"))?;
+    for system in System::all() {
+        system.prepare()?;
     }
     let taupe = Implementation::Taupe.install()?;
     let other = target()?.join("debug/taupe-other-version");
@@ -128,6 +106,7 @@ fn package(program: &Path, version: Option<&str>, name: &str) -> Result<()> {
     command.env("PROGRAM_ONLY", "1");
     if let Some(version) = version {
         command.env("PACKAGE_VERSION", version);
+        command.env("SOURCE_DATE_EPOCH", OLD_TIME);
     }
     succeed(&mut command)?;
     let entries = fs::read_dir(&built).map_err(Error::io("the packages"))?;
@@ -138,7 +117,8 @@ fn package(program: &Path, version: Option<&str>, name: &str) -> Result<()> {
     fs::remove_dir_all(&built).map_err(Error::io("a folder"))
 }
 
-fn succeed(command: &mut Command) -> Result<()> {
+/// Runs a command that must succeed.
+pub(crate) fn succeed(command: &mut Command) -> Result<()> {
     let output = command
         .output()
         .map_err(Error::io(format!("{command:?}")))?;

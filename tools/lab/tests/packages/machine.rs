@@ -1,6 +1,8 @@
-//! A machine with a minimal Debian as its root directory, and a server at the far end of its cable.
+//! A machine with a minimal system as its root directory, and a server at the far end of its cable.
 
 use crate::build;
+use crate::systemd::Systemd;
+use crate::systems::System;
 use rustix::mount::{MountFlags, MountPropagationFlags, mount, mount_bind_recursive, mount_change};
 use rustix::process::{Pid, Signal, kill_process};
 use std::collections::BTreeSet;
@@ -39,23 +41,47 @@ pub(crate) struct Machine {
     pub(crate) near: Host,
     pub(crate) far: Host,
     root: PathBuf,
+    /// The words before a command that runs it on the machine.
+    enter: Vec<String>,
+    systemd: Option<Systemd>,
     /// Keeps the server running.
     _server: Server,
 }
 
 impl Machine {
-    pub(crate) fn new() -> Result<Self> {
-        Self::with_room(1 << 30)
+    /// Returns a machine without systemd, like most containers.
+    pub(crate) fn new(system: System) -> Result<Self> {
+        Self::with_room(system, 1 << 30)
     }
 
-    /// Returns a machine whose disk has room for this number of bytes.
-    pub(crate) fn with_room(bytes: u64) -> Result<Self> {
+    /// Returns a machine that systemd has started.
+    pub(crate) fn booted(system: System) -> Result<Self> {
+        let mut machine = Self::with(system, 1 << 30)?;
+        let systemd = Systemd::start(&machine.near, &machine.root)?;
+        machine.enter = systemd.enter()?;
+        machine.enter.extend(environment());
+        machine.systemd = Some(systemd);
+        machine.wait_for_boot()?;
+        Ok(machine)
+    }
+
+    /// Returns a machine without systemd whose disk has room for this number of bytes.
+    pub(crate) fn with_room(system: System, bytes: u64) -> Result<Self> {
+        let machine = Self::with(system, bytes)?;
+        // A script that calls it fails.
+        for name in ["usr/bin/systemctl", "bin/systemctl"] {
+            let _ = fs::remove_file(machine.path(name));
+        }
+        Ok(machine)
+    }
+
+    fn with(system: System, bytes: u64) -> Result<Self> {
         let (near, far) = neighbours()?;
         near.ip(&["route", "add", "default", "via", "192.0.2.2"])?;
         far.ip(&["address", "add", &BEYOND.to_string(), "dev", "lo"])?;
         serve(&far)?;
         let server = Server::start(&near, &far)?;
-        let root = root(bytes)?;
+        let root = root(system, bytes)?;
         let packages = root.join("packages");
         fs::create_dir(&packages).map_err(Error::io("/packages"))?;
         bind(&build::packages()?, &packages)?;
@@ -68,10 +94,14 @@ impl Machine {
         fs::create_dir(&folder).map_err(Error::io("/etc/wireguard"))?;
         let text = server.file("AllowedApps = mole", "AllowedIPs = 0.0.0.0/0, ::/0");
         fs::write(folder.join("home.conf"), text).map_err(Error::io("home.conf"))?;
+        let mut enter = environment();
+        enter.extend(["chroot".to_owned(), root.display().to_string()]);
         let machine = Self {
             near,
             far,
             root,
+            enter,
+            systemd: None,
             _server: server,
         };
         machine.succeeds(&["chmod", "600", "/etc/wireguard/home.conf"])?;
@@ -85,8 +115,27 @@ impl Machine {
 
     /// Runs a command on the machine.
     pub(crate) fn attempt(&self, command: &[&str]) -> Result<Attempt> {
-        let root = self.root.display().to_string();
-        self.near.attempt(&[&in_root(&root), command].concat())
+        self.near.attempt(&self.words(command))
+    }
+
+    fn words<'a>(&'a self, command: &[&'a str]) -> Vec<&'a str> {
+        let enter = self.enter.iter().map(String::as_str);
+        enter.chain(command.iter().copied()).collect()
+    }
+
+    fn wait_for_boot(&self) -> Result<()> {
+        wait_until("the end of the start", SOON, || {
+            let state = self.attempt(&["systemctl", "is-system-running"])?;
+            Ok(["running", "degraded"].contains(&state.stdout.trim()))
+        })
+        .map_err(|error| Error::unmet(format!("{error}: {}", self.console())))
+    }
+
+    /// Returns the messages of systemd, if there is one.
+    pub(crate) fn console(&self) -> String {
+        self.systemd
+            .as_ref()
+            .map_or_else(String::new, Systemd::console)
     }
 
     /// Runs a command that must succeed.
@@ -130,12 +179,16 @@ impl Machine {
     /// Starts a download of the selected application.
     pub(crate) fn download(&self) -> Result<Download> {
         let read = format!(
-            "exec 3<>/dev/tcp/{BEYOND}/{DOWNLOAD} && while read -r -u 3 line; do echo $line; done"
+            "exec 3<>/dev/tcp/{BEYOND}/{DOWNLOAD} && \
+             while read -r -u 3 line; do echo $line ${{EPOCHREALTIME/[!0-9]/}}; done"
         );
-        let root = self.root.display().to_string();
-        let command = [&in_root(&root)[..], &["mole", "-c", &read]].concat();
-        let process = self.near.spawn(&command)?;
+        let process = self.spawn(&["mole", "-c", &read])?;
         Ok(Download { process })
+    }
+
+    /// Starts a program on the machine.
+    pub(crate) fn spawn(&self, command: &[&str]) -> Result<Process> {
+        self.near.spawn(&self.words(command))
     }
 
     /// Kills the tunnel's processes.
@@ -164,11 +217,14 @@ impl Machine {
 
     /// Returns the machine's interfaces, addresses, routes, rules and pins.
     pub(crate) fn network(&self) -> Result<String> {
-        let script = "ip -o link; ip -o address; ip rule; ip -6 rule; ip route show table all; \
-                      find /run/taupe /sys/fs/bpf /run/wireguard -type f -not -name '*.lock' \
-                      -not -name '*.debug' 2>/dev/null";
-        let lines = self.near.attempt(&["sh", "-c", script])?.stdout;
-        let lines = lines.lines().filter(|line| !line.contains("fe80:"));
+        // A minimal system has no `ip`.
+        let links = "ip -o link; ip -o address; ip rule; ip -6 rule; ip route show table all";
+        let files = "find /run/taupe /sys/fs/bpf /run/wireguard -type f -not -name '*.lock' \
+                     -not -name '*.debug' 2>/dev/null";
+        let links = self.near.attempt(&["sh", "-c", links])?.stdout;
+        let files = self.attempt(&["sh", "-c", files])?.stdout;
+        let lines = links.lines().chain(files.lines());
+        let lines = lines.filter(|line| !line.contains("fe80:"));
         Ok(lines.collect::<Vec<_>>().join("\n"))
     }
 
@@ -193,9 +249,21 @@ impl Machine {
     }
 }
 
-/// A connection that receives lines, one every 20 ms.
+/// Time between two lines of a download.
+const INTERVAL: Duration = Duration::from_millis(20);
+
+/// A connection that receives a line every 20 ms. Its process prints each with the time of arrival.
 pub(crate) struct Download {
     process: Process,
+}
+
+/// Figures of a download that has ended.
+#[derive(Debug)]
+pub(crate) struct Received {
+    /// Time between the first and the last line.
+    pub(crate) duration: Duration,
+    /// The longest time between two lines.
+    pub(crate) longest_pause: Duration,
 }
 
 impl Download {
@@ -208,36 +276,47 @@ impl Download {
         })
     }
 
+    /// Waits until it has received the lines of this time.
+    pub(crate) fn lasts(&mut self, time: Duration) -> Result<()> {
+        let lines = time.as_millis() / INTERVAL.as_millis();
+        wait_until(&format!("{lines} lines"), 3 * time + SOON, || {
+            ensure!(self.process.runs()?, "the download has ended");
+            Ok(self.process.output().lines().count() as u128 >= lines)
+        })
+    }
+
     /// Ends it, and fails if a line is missing.
-    pub(crate) fn end(mut self) -> Result<()> {
-        let numbers = self.process.output();
-        for (expected, line) in numbers.lines().enumerate() {
+    pub(crate) fn end(mut self) -> Result<Received> {
+        let lines = self.process.output();
+        let mut times = Vec::new();
+        for (expected, line) in lines.lines().enumerate() {
+            let (number, time) = line.split_once(' ').unwrap_or((line, ""));
             ensure!(
-                line == expected.to_string(),
+                number == expected.to_string(),
                 "{line} in place of {expected}"
             );
+            times.extend(time.parse().ok().map(Duration::from_micros));
         }
         self.process.signal(Signal::TERM)?;
-        self.process.wait(SOON).map(drop)
+        self.process.wait(SOON)?;
+        let pauses = times.windows(2).map(|pair| pair[1].saturating_sub(pair[0]));
+        Ok(Received {
+            duration: pauses.clone().sum(),
+            longest_pause: pauses.max().unwrap_or_default(),
+        })
     }
 }
 
-/// Returns the words before a command that runs it in this root directory.
-fn in_root(root: &str) -> [&str; 6] {
+/// Returns the words before a command that give it the environment of a system's administrator.
+fn environment() -> Vec<String> {
     const PATH: &str = "PATH=/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin";
     // dpkg asks no questions.
-    [
-        "env",
-        "-i",
-        PATH,
-        "DEBIAN_FRONTEND=noninteractive",
-        "chroot",
-        root,
-    ]
+    const WORDS: [&str; 4] = ["env", "-i", PATH, "DEBIAN_FRONTEND=noninteractive"];
+    WORDS.map(str::to_owned).to_vec()
 }
 
-/// Mounts a Debian that can be written to.
-fn root(bytes: u64) -> Result<PathBuf> {
+/// Mounts a system that can be written to.
+fn root(system: System, bytes: u64) -> Result<PathBuf> {
     let disk = scratch("disk");
     let root = scratch("root");
     for folder in [&disk, &root] {
@@ -252,7 +331,7 @@ fn root(bytes: u64) -> Result<PathBuf> {
     }
     let options = format!(
         "lowerdir={},upperdir={},workdir={}",
-        build::debian().display(),
+        system.root().display(),
         upper.display(),
         work.display()
     );
@@ -296,7 +375,7 @@ pub(crate) fn serve(far: &Host) -> Result<()> {
                 let mut number = 0_u64;
                 while writeln!(stream, "{number}").is_ok() {
                     number += 1;
-                    thread::sleep(Duration::from_millis(20));
+                    thread::sleep(INTERVAL);
                 }
             });
         }

@@ -1,14 +1,20 @@
-//! Debian packages of Taupe in a minimal Debian: installed, upgraded, removed; over an installation by
-//! hand, and on a full disk. With `IMAGE=1` also the container image, which needs podman and the programs
+//! Debian packages of Taupe in a minimal Debian, with and without systemd: installed, upgraded, removed;
+//! over an installation by hand, and on a full disk.
+//!
+//! `SYSTEMS=all` adds other releases of Debian and Ubuntu, `DOWNLOAD=60` makes the download across an
+//! upgrade last that many seconds, `IMAGE=1` adds the container image, which needs podman and the programs
 //! of `make musl`.
 
 mod build;
 mod image;
 mod machine;
+mod systemd;
+mod systems;
 
 use machine::Machine;
 use std::fs;
 use std::time::{Duration, Instant};
+use systems::System;
 use taupe_lab::capture::Capture;
 use taupe_lab::process::wait_until;
 use taupe_lab::sandbox::{Suite, SystemTest, figure, step};
@@ -20,17 +26,36 @@ const FIRST_REQUEST: Duration = Duration::from_secs(60);
 
 const SOON: Duration = Duration::from_secs(30);
 
+/// Time limit of a test.
+const LIMIT: Duration = Duration::from_secs(180);
+
+/// A test of one system.
+type Body = fn(System) -> Result<()>;
+
+/// The tests, in the order of their start.
+const TESTS: [(&str, Body); 9] = [
+    ("upgrade_with_systemd", systemd::upgrade_and_removal),
+    ("upgrade_keeps_tunnels", upgrade_keeps_tunnels),
+    ("downgrade_keeps_tunnels", downgrade_keeps_tunnels),
+    ("first_request", first_request),
+    ("removal_takes_tunnels_down", removal_takes_tunnels_down),
+    ("removal_is_refused", removal_is_refused),
+    ("purge_leaves_nothing", purge_leaves_nothing),
+    ("installed_by_hand", installed_by_hand),
+    ("disk_full_at_the_upgrade", disk_full_at_the_upgrade),
+];
+
 fn main() {
-    let mut tests = vec![
-        SystemTest::new("upgrade_keeps_tunnels", upgrade_keeps_tunnels),
-        SystemTest::new("downgrade_keeps_tunnels", downgrade_keeps_tunnels),
-        SystemTest::new("first_request", first_request),
-        SystemTest::new("removal_takes_tunnels_down", removal_takes_tunnels_down),
-        SystemTest::new("removal_is_refused", removal_is_refused),
-        SystemTest::new("purge_leaves_nothing", purge_leaves_nothing),
-        SystemTest::new("installed_by_hand", installed_by_hand),
-        SystemTest::new("disk_full_at_the_upgrade", disk_full_at_the_upgrade),
-    ];
+    let mut tests = Vec::new();
+    for &system in System::all() {
+        tests.extend(TESTS.map(|(name, body)| {
+            let name = match system {
+                System::Bookworm => name.to_owned(),
+                other => format!("{name}_on_{}", other.release()),
+            };
+            SystemTest::new(name, move || body(system)).limit(LIMIT + 4 * download_time())
+        }));
+    }
     let with_image = std::env::var_os("IMAGE").is_some();
     if with_image {
         tests.push(SystemTest::new("image_proxy", image::proxy));
@@ -49,8 +74,8 @@ fn main() {
 }
 
 /// Installing the package takes a newcomer to a request through the tunnel.
-fn first_request() -> Result<()> {
-    let machine = Machine::new()?;
+fn first_request(system: System) -> Result<()> {
+    let machine = Machine::new(system)?;
     let start = Instant::now();
     machine.succeeds(&["apt-get", "install", "--yes", "/packages/new.deb"])?;
     machine.succeeds(&["taupe", "up", "home"])?;
@@ -72,17 +97,23 @@ fn first_request() -> Result<()> {
 }
 
 /// Upgrading keeps tunnels up, and the new command works on them.
-fn upgrade_keeps_tunnels() -> Result<()> {
-    replaced("old.deb", "new.deb")
+fn upgrade_keeps_tunnels(system: System) -> Result<()> {
+    replaced(system, "old.deb", "new.deb")
+}
+
+/// Returns the time that the download across an upgrade takes at least, which `DOWNLOAD` sets in seconds.
+fn download_time() -> Duration {
+    let seconds = std::env::var("DOWNLOAD").ok();
+    Duration::from_secs(seconds.map_or(0, |seconds| seconds.parse().expect("DOWNLOAD")))
 }
 
 /// Downgrading keeps tunnels up.
-fn downgrade_keeps_tunnels() -> Result<()> {
-    replaced("new.deb", "old.deb")
+fn downgrade_keeps_tunnels(system: System) -> Result<()> {
+    replaced(system, "new.deb", "old.deb")
 }
 
-fn replaced(first: &str, second: &str) -> Result<()> {
-    let machine = Machine::new()?;
+fn replaced(system: System, first: &str, second: &str) -> Result<()> {
+    let machine = Machine::new(system)?;
     machine.install(first)?;
     machine.succeeds(&["taupe", "up", "home"])?;
     machine.must_be_tunnelled("with the first version")?;
@@ -90,9 +121,12 @@ fn replaced(first: &str, second: &str) -> Result<()> {
     let capture = Capture::start(&machine.far, "eth0", &filter)?;
     let mut download = machine.download()?;
     download.goes_on("before")?;
+    let time = download_time();
+    download.lasts(time / 3)?;
     step("replaced");
     machine.install(second)?;
     download.goes_on("after")?;
+    download.lasts(time)?;
     step("status");
     let status = machine.taupe(&["status", "home"])?;
     ensure!(status.stdout.starts_with("home: up"), "{status:?}");
@@ -108,7 +142,13 @@ fn replaced(first: &str, second: &str) -> Result<()> {
     machine.succeeds(&["taupe", "reload", "home"])?;
     machine.must_be("bird", Some(machine::UPLINK), "not allowed any more")?;
     download.goes_on("after all of it")?;
-    download.end()?;
+    let received = download.end()?;
+    ensure!(received.duration >= time, "{received:?}");
+    figure("seconds of the download", received.duration.as_secs_f64());
+    figure(
+        "its longest pause, in ms",
+        received.longest_pause.as_millis(),
+    );
     let packets = capture.stop()?;
     ensure!(packets.is_empty(), "{} packets in clear", packets.len());
     step("down, and up with the second version");
@@ -120,8 +160,8 @@ fn replaced(first: &str, second: &str) -> Result<()> {
 }
 
 /// Removing takes tunnels down: afterwards nobody could unblock their applications.
-fn removal_takes_tunnels_down() -> Result<()> {
-    let machine = Machine::new()?;
+fn removal_takes_tunnels_down(system: System) -> Result<()> {
+    let machine = Machine::new(system)?;
     machine.install("new.deb")?;
     let before = machine.network()?;
     machine.succeeds(&["taupe", "up", "home"])?;
@@ -139,8 +179,8 @@ fn removal_takes_tunnels_down() -> Result<()> {
 }
 
 /// If a tunnel cannot be taken down, the package stays, and the message has the command to run.
-fn removal_is_refused() -> Result<()> {
-    let machine = Machine::new()?;
+fn removal_is_refused(system: System) -> Result<()> {
+    let machine = Machine::new(system)?;
     machine.install("new.deb")?;
     machine.succeeds(&["taupe", "up", "home"])?;
     // Undoing is impossible while the journal claims a newer format.
@@ -162,8 +202,8 @@ fn removal_is_refused() -> Result<()> {
 }
 
 /// After a purge, the files of the system are those from before, except for the user's tunnels.
-fn purge_leaves_nothing() -> Result<()> {
-    let machine = Machine::new()?;
+fn purge_leaves_nothing(system: System) -> Result<()> {
+    let machine = Machine::new(system)?;
     let before = machine.files()?;
     machine.install("new.deb")?;
     machine.succeeds(&["taupe", "up", "home"])?;
@@ -183,8 +223,8 @@ fn purge_leaves_nothing() -> Result<()> {
 }
 
 /// Installing warns about a program in /usr/local, which hides the package's.
-fn installed_by_hand() -> Result<()> {
-    let machine = Machine::new()?;
+fn installed_by_hand(system: System) -> Result<()> {
+    let machine = Machine::new(system)?;
     let own = machine.path("/usr/local/bin/taupe");
     fs::write(&own, "#!/bin/sh\n").map_err(Error::io("/usr/local/bin/taupe"))?;
     let installed = machine.attempt(&["dpkg", "--install", "/packages/new.deb"])?;
@@ -195,8 +235,8 @@ fn installed_by_hand() -> Result<()> {
 }
 
 /// An upgrade for which there is no room changes nothing, and works once there is.
-fn disk_full_at_the_upgrade() -> Result<()> {
-    let machine = Machine::with_room(256 << 20)?;
+fn disk_full_at_the_upgrade(system: System) -> Result<()> {
+    let machine = Machine::with_room(system, 256 << 20)?;
     machine.install("old.deb")?;
     let program = || fs::read(machine.path("/usr/bin/taupe")).map_err(Error::io("the program"));
     let before = program()?;

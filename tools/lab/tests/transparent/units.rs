@@ -4,11 +4,13 @@
 use std::fs;
 use std::path::Path;
 
+use taupe_lab::cgroup::Group;
+use taupe_lab::process;
 use taupe_lab::sandbox::{scratch, step};
 use taupe_lab::surroundings::own_etc;
 use taupe_lab::{Error, Result, ensure};
 
-use crate::boot::{Group, Machine, install};
+use crate::boot::{Machine, install};
 use crate::world::{Application, SERVER, TUNNEL, UPLINK, World, expect};
 
 const RESOLV_CONF: &str = "/etc/resolv.conf";

@@ -5,6 +5,7 @@
 
 mod installed;
 mod launchd;
+mod others;
 mod place;
 mod port;
 mod rc;

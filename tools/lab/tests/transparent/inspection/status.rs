@@ -8,6 +8,7 @@ use std::time::Duration;
 
 use rustix::process::Pid;
 use serde_json::Value;
+use taupe_lab::capture::Capture;
 use taupe_lab::peers::{Implementation, Keys};
 use taupe_lab::process::wait_until;
 use taupe_lab::sandbox::{scratch_file, step};
@@ -15,7 +16,9 @@ use taupe_lab::{Error, Result, ensure};
 
 use super::flows::{SENT, TRANSFER, flow, serve, talk};
 use super::{json, pinned, status};
-use crate::world::{Application, INTERFACE, TUNNEL, World, expect, succeeded};
+use crate::world::{
+    Application, BEYOND, INTERFACE, PORT, TUNNEL, UPLINK, World, expect, succeeded,
+};
 
 /// Up, degraded and down, by exit status and output.
 pub(crate) fn states() -> Result<()> {
@@ -190,7 +193,8 @@ pub(crate) fn continuous_queries() -> Result<()> {
     Ok(())
 }
 
-/// The state of another version of Taupe names its remedy, and does not hide the other tunnels.
+/// The state of another version of Taupe names its remedy, and does not hide the other tunnels. `up`
+/// puts its own programs in the place of that version's, and blocks traffic until then.
 pub(crate) fn state_of_another_version() -> Result<()> {
     let world = World::new()?;
     let office = world.with_another("office", 9)?;
@@ -217,7 +221,13 @@ pub(crate) fn state_of_another_version() -> Result<()> {
     let flows = world.taupe(&["flows", "--json"])?;
     succeeded("flows", &flows)?;
     ensure!(flows.stderr.contains(advice), "{}", flows.stderr);
-    step("stopped and started as a service is");
+    step("stopped as a service is");
+    let clear = Capture::start(&world.far, "eth0", "tcp port 8080")?;
+    let ask = format!(
+        "while :; do (exec 3<>/dev/tcp/{}/{PORT}); done 2>/dev/null",
+        BEYOND[0]
+    );
+    let asks = world.near.spawn(&[&bird.0, "-c", &ask])?;
     let stopped = world.taupe(&["down", "--keep-closed", &file])?;
     succeeded("down --keep-closed", &stopped)?;
     expect(&world, &bird, 0, None)?;
@@ -227,16 +237,56 @@ pub(crate) fn state_of_another_version() -> Result<()> {
     ensure!(finding["code"] == "unknown-layout", "{output}");
     let text = finding["text"].as_str().unwrap_or_default();
     ensure!(text.contains(advice), "{text}");
-    let refused = world.taupe(&["up", &file])?;
+    step("locked by this version");
+    succeeded("lock", &world.taupe(&["lock", &file])?)?;
+    let (_, output) = status(&world, &[])?;
     ensure!(
-        refused.status == Some(1) && refused.stderr.contains(advice),
-        "{refused:?}"
+        of(&output, "office")["findings"][0]["code"] != "unknown-layout",
+        "{output}"
     );
     expect(&world, &bird, 0, None)?;
-    world.down(&file)?;
+    for is_interrupted in [false, true] {
+        step("started as a service is");
+        world.up(&file)?;
+        expect(&world, &bird, 0, Some(&office.tunnel()[0]))?;
+        set_layout(office.daemon()?, 4711)?;
+        let stopped = world.taupe(&["down", "--keep-closed", &file])?;
+        succeeded("down --keep-closed", &stopped)?;
+        if is_interrupted {
+            set_aside("office")?;
+        }
+        expect(&world, &bird, 0, None)?;
+    }
     world.up(&file)?;
+    expect(&world, &bird, 0, Some(&office.tunnel()[0]))?;
+    let pins = pinned()?;
+    ensure!(pins.len() == 2, "{pins:?}");
+    drop(asks);
+    let packets = clear.stop()?;
+    ensure!(packets.is_empty(), "{} packets in clear", packets.len());
+    step("released");
+    set_layout(office.daemon()?, 4711)?;
+    let stopped = world.taupe(&["down", "--keep-closed", &file])?;
+    succeeded("down --keep-closed", &stopped)?;
+    set_aside("office")?;
+    expect(&world, &bird, 0, None)?;
     world.down(&file)?;
-    world.down(&home)
+    expect(&world, &bird, 0, Some(UPLINK[0]))?;
+    world.down(&home)?;
+    let pins = pinned()?;
+    ensure!(pins.is_empty(), "{pins:?}");
+    Ok(())
+}
+
+/// Renames the pins of a tunnel, as a process does that is killed before it has attached programs in
+/// the place of another version's.
+fn set_aside(interface: &str) -> Result<()> {
+    let mut pins = pinned()?;
+    pins.retain(|name| name.starts_with(interface));
+    let name = pins.pop().unwrap_or_default();
+    ensure!(!name.contains(':') && pins.is_empty(), "{name}, {pins:?}");
+    let path = |name: &str| format!("/run/taupe/bpf/taupe/{name}");
+    fs::rename(path(&name), path(&format!("{name}:0"))).map_err(Error::io("pins"))
 }
 
 /// Writes a layout number into the state that a tunnel's process shares with the kernel.
