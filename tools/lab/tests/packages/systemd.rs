@@ -178,7 +178,7 @@ pub(crate) fn upgrade_and_removal(system: System) -> Result<()> {
     machine.systemctl(&["enable", "--now", units[0], units[1]])?;
     machine.must_be_tunnelled("started")?;
     machine.reloads("before the upgrade")?;
-    let clear = Capture::start(&machine.far, "eth0", &format!("tcp port {DOWNLOAD}"))?;
+    let clear = Capture::start(&machine.far, "eth0", &format!("port {DOWNLOAD}"))?;
     let mut download = machine.download()?;
     download.goes_on("before the upgrade")?;
     let (main, _) = machine.serving()?;
@@ -211,22 +211,26 @@ pub(crate) fn upgrade_and_removal(system: System) -> Result<()> {
     removal(&machine, &before)
 }
 
-/// Restarts the tunnel while an application asks without pause.
+/// Restarts the tunnel while an application sends datagrams without pause.
 fn restart(machine: &Machine, main: &str) -> Result<()> {
     step("restarted");
-    let ask = format!(
-        "while :; do (exec 3<>/dev/tcp/{BEYOND}/{DOWNLOAD} && read -t 5 -r -u 3 line && echo $line) \
-         2>/dev/null || echo none; sleep 0.05; done"
+    let send = format!(
+        "while :; do (echo datagram >/dev/udp/{BEYOND}/{DOWNLOAD}) 2>/dev/null && echo sent || \
+         echo refused; sleep 0.01; done"
     );
-    let asks = machine.spawn(&["mole", "-c", &ask])?;
-    let answers = || asks.output().lines().filter(|line| *line == "0").count();
-    let refusals = || asks.output().lines().filter(|line| *line == "none").count();
-    wait_until("answers in the old tunnel", SOON, || Ok(answers() > 2))?;
+    let sends = machine.spawn(&["mole", "-c", &send])?;
+    let count = |word: &str| sends.output().lines().filter(|line| *line == word).count();
+    wait_until(
+        "datagrams in the old tunnel",
+        SOON,
+        || Ok(count("sent") > 2),
+    )?;
+    ensure!(count("refused") == 0, "refused while the tunnel is up");
     machine.systemctl(&["restart", "taupe@home"])?;
-    ensure!(refusals() > 0, "the application was not blocked");
-    let answered = answers();
-    wait_until("answers in the new tunnel", SOON, || {
-        Ok(answers() > answered + 2)
+    ensure!(count("refused") > 0, "the application was not blocked");
+    let sent = count("sent");
+    wait_until("datagrams in the new tunnel", SOON, || {
+        Ok(count("sent") > sent + 2)
     })?;
     let (id, program) = machine.serving()?;
     ensure!(id != main, "it is the same process");
