@@ -6,17 +6,19 @@
 //! a minute. It never removes one owner's flows for the sake of another owner.
 
 use std::collections::{HashMap as Counts, HashSet};
-use std::net::Ipv6Addr;
+use std::net::{Ipv4Addr, Ipv6Addr};
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use aya::maps::{HashMap, Map, MapData, MapError};
 
 use taupe_nat::flows::{End, Tuple};
+use taupe_os_linux::netlink::SocketId;
 use taupe_packet::ip::Family;
 
 use super::{collect, ignore_missing, take};
 use crate::error::TransparentError;
+use crate::pins::Pins;
 use crate::state::{FLOWS_MAX, Flow, FlowKey, FlowOwner, OPENED_BY_REMOTE, State};
 
 /// Maximum idle time of a flow that was opened from the tunnel. It exceeds TIME_WAIT, the last
@@ -150,6 +152,19 @@ impl Flows {
     }
 }
 
+/// Returns the keys of the flows that are pinned.
+///
+/// # Errors
+///
+/// [`TransparentError::Map`]: their layout is another one.
+pub(crate) fn pinned_flows(pins: &Pins) -> Result<HashSet<FlowKey>, TransparentError> {
+    let map = MapData::from_pin(pins.map("flows")).and_then(Map::from_map_data);
+    let flows = map.and_then(HashMap::<_, FlowKey, Flow>::try_from);
+    let flows = flows.map_err(TransparentError::map("opening the pinned flows"))?;
+    let listed = collect(flows.keys().take(2 * FLOWS_MAX))?;
+    Ok(listed.into_iter().collect())
+}
+
 /// Selects the flows to remove: a share of each owner that has about as many flows as there are
 /// free entries of `capacity`. Unanswered flows come first, then those that have been idle longest.
 pub(super) fn evicted(flows: &[(FlowKey, Flow)], capacity: usize, now: u64) -> Vec<FlowKey> {
@@ -179,6 +194,26 @@ pub(super) fn evicted(flows: &[(FlowKey, Flow)], capacity: usize, now: u64) -> V
 }
 
 impl FlowKey {
+    /// Returns the key of a socket's flow, without address translation.
+    pub(crate) fn of_socket(socket: &SocketId) -> Self {
+        let [local, remote] = socket
+            .addresses
+            .map(|address| match (socket.family, address) {
+                (Family::V4, [a, b, c, d, ..]) => {
+                    Ipv4Addr::new(a, b, c, d).to_ipv6_mapped().octets()
+                }
+                (Family::V6, address) => address,
+            });
+        let [local_port, remote_port] = socket.ports.map(u16::to_be_bytes);
+        Self {
+            remote,
+            local,
+            local_port,
+            remote_port,
+            protocol: u32::from(socket.protocol),
+        }
+    }
+
     pub(crate) fn tuple(&self) -> Tuple {
         let end = |address: [u8; 16], port: [u8; 2]| {
             let ip = match Ipv6Addr::from(address).to_ipv4_mapped() {

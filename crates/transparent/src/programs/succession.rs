@@ -5,16 +5,27 @@
 //! are attached beside the earlier ones, which block until the new ones do all their work. Then the
 //! earlier ones are removed. So at every moment a complete set of programs is attached. If a process
 //! ends in between, both sets block, and the next one continues.
+//!
+//! The new programs classify the sockets that processes have open. Connections that were in the tunnel
+//! and that they do not select would continue outside it, such as those that a process has closed and
+//! that still send. They are ended before. The table of flows names them, so its layout must be known.
 
+use std::io;
 use std::sync::atomic::Ordering;
+
+use taupe_os_linux::netlink::{SockDiag, SocketInfo};
+use taupe_packet::ip::Family;
+use tracing::warn;
 
 use super::{CaptureMode, Programs};
 use crate::error::TransparentError;
 use crate::maps::{self, Maps};
 use crate::pins::Pins;
+use crate::state::FlowKey;
 
-/// Returns true if another version has attached the programs of transparent mode, and the process that
-/// served them has ended. The fields of the state that this reads are the same in every layout.
+/// Returns true if another version has attached the programs of transparent mode, the process that
+/// served them has ended, and its flows can be read. The fields of the state that this reads are the
+/// same in every layout.
 pub(crate) fn is_abandoned(pins: &Pins) -> bool {
     let layout = Maps::pinned_state(pins);
     let daemon = || {
@@ -24,6 +35,7 @@ pub(crate) fn is_abandoned(pins: &Pins) -> bool {
     matches!(layout, Err(TransparentError::Schema { .. }))
         && CaptureMode::of(pins) == Some(CaptureMode::TrafficControl)
         && daemon() == Some(0)
+        && maps::pinned_flows(pins).is_ok()
 }
 
 impl Programs {
@@ -32,12 +44,50 @@ impl Programs {
     ///
     /// # Errors
     ///
-    /// [`TransparentError::Call`] names the pin that cannot be removed. What is left of the earlier
-    /// programs blocks.
+    /// [`TransparentError::Call`] names the pin that cannot be removed; [`TransparentError::Map`]. What
+    /// is left of the earlier programs blocks.
     pub fn remove_earlier(&self) -> Result<(), TransparentError> {
-        // No packet can pass between the two sets, so nothing is drained.
-        self.pins
-            .earlier()
-            .try_for_each(|earlier| Self::remove_undrained(&earlier))
+        for earlier in self.pins.earlier() {
+            self.end_unselected(&earlier)?;
+            // No packet can pass between the two sets, so nothing is drained.
+            Self::remove_undrained(&earlier)?;
+        }
+        Ok(())
+    }
+
+    /// Ends the sockets whose flows the earlier programs have sent into the tunnel, and which these
+    /// programs do not select.
+    fn end_unselected(&self, earlier: &Pins) -> Result<(), TransparentError> {
+        let flows = maps::pinned_flows(earlier)?;
+        if flows.is_empty() {
+            return Ok(());
+        }
+        let sockets = SockDiag::open().map_err(io::Error::other);
+        let mut sockets = sockets.map_err(TransparentError::call("ending connections"))?;
+        let mut found = Vec::new();
+        for protocol in [libc::IPPROTO_TCP, libc::IPPROTO_UDP] {
+            for family in [Family::V4, Family::V6] {
+                let listed = sockets.sockets(protocol as u8, family);
+                let listed = listed.map_err(io::Error::other);
+                found.extend(listed.map_err(TransparentError::call("listing connections"))?);
+            }
+        }
+        found.retain(|socket| flows.contains(&FlowKey::of_socket(&socket.id)));
+        // The kernel has given each listed socket its cookie, by which this list names it.
+        let selected = self.selected_sockets()?;
+        let is_selected = |socket: &SocketInfo| {
+            let mut selected = selected.iter();
+            selected.any(|other| other.connection.cookie == socket.id.cookie)
+        };
+        for socket in found.iter().filter(|socket| !is_selected(socket)) {
+            match sockets.destroy(&socket.id) {
+                Err(error) if error.source.kind() != io::ErrorKind::NotFound => warn!(
+                    %error,
+                    "a connection that was in the tunnel cannot be ended, and continues outside it"
+                ),
+                _ => {}
+            }
+        }
+        Ok(())
     }
 }

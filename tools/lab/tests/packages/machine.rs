@@ -90,6 +90,10 @@ impl Machine {
             let to = root.join("usr/local/bin").join(name);
             fs::copy(shell, to).map_err(Error::io(name))?;
         }
+        // Ubuntu's is a link to a file that systemd-resolved would write.
+        let servers = root.join("etc/resolv.conf");
+        let _ = fs::remove_file(&servers);
+        fs::write(servers, "nameserver 192.0.2.2\n").map_err(Error::io("resolv.conf"))?;
         let folder = root.join("etc/wireguard");
         fs::create_dir(&folder).map_err(Error::io("/etc/wireguard"))?;
         let text = server.file("AllowedApps = mole", "AllowedIPs = 0.0.0.0/0, ::/0");

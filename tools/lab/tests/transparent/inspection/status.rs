@@ -263,7 +263,8 @@ pub(crate) fn state_of_another_version() -> Result<()> {
     ensure!(pins.len() == 2, "{pins:?}");
     drop(asks);
     let packets = clear.stop()?;
-    ensure!(packets.is_empty(), "{} packets in clear", packets.len());
+    let packets: Vec<_> = packets.iter().map(|packet| &packet.ip).collect();
+    ensure!(packets.is_empty(), "in clear: {packets:02x?}");
     step("released");
     set_layout(office.daemon()?, 4711)?;
     let stopped = world.taupe(&["down", "--keep-closed", &file])?;
