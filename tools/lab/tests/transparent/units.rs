@@ -5,7 +5,6 @@ use std::fs;
 use std::path::Path;
 
 use taupe_lab::cgroup::Group;
-use taupe_lab::process;
 use taupe_lab::sandbox::{scratch, step};
 use taupe_lab::surroundings::own_etc;
 use taupe_lab::{Error, Result, ensure};
