@@ -11,7 +11,7 @@ mod tunnels;
 use crate::check::{self, check};
 use crate::conf::{self, Conf};
 use crate::is_root;
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 use std::ffi::OsStr;
 use taupe_adapter::Compatibility;
 
@@ -37,7 +37,7 @@ pub struct DoctorReport {
 }
 
 /// Result of one check.
-#[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize)]
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Outcome {
     /// Nothing to do.
@@ -105,7 +105,7 @@ impl Check {
     }
 }
 
-/// Checks the system, and a file if one is named. Trials of programs that have succeeded since the
+/// Checks the system, and a file if one is named. Trials of programs that have not failed since the
 /// machine started are made again only if `is_fresh`.
 ///
 /// # Errors

@@ -1,5 +1,5 @@
-//! Trials that have succeeded since the machine started, so that `doctor` need not load dozens of programs
-//! each time.
+//! Trials that have not failed since the machine started, so that `doctor` need not load dozens of programs
+//! each time. A warning may come from the kernel's configuration, which stays until the next start.
 //!
 //! A trial counts as the same if the eBPF objects, the machine's start, and the rights and limits of this
 //! process are the same.
@@ -14,7 +14,7 @@ use std::time::Duration;
 use taupe_adapter::journal::DIRECTORY;
 use taupe_transparent::programs::objects_hash;
 
-use super::Check;
+use super::{Check, Outcome};
 use crate::span;
 use crate::status::now;
 
@@ -29,20 +29,30 @@ const RIGHTS: [(&str, &[&str]); 2] = [
     ("limits", &["Max open files", "Max locked memory"]),
 ];
 
-/// Successful trials of this program since the machine started.
+/// Trials of this program since the machine started.
 pub(super) struct Memory {
-    /// Times since 1970, in seconds, by conditions and check.
-    trials: BTreeMap<String, u64>,
+    /// By conditions and check.
+    trials: BTreeMap<String, RememberedTrial>,
     conditions: String,
     /// True if there are new ones since it was read.
     is_changed: bool,
+}
+
+/// A result of a trial.
+#[derive(Serialize, Deserialize)]
+struct RememberedTrial {
+    /// Time of the trial, in seconds since 1970.
+    at: u64,
+    result: Outcome,
+    text: String,
+    fix: Option<String>,
 }
 
 #[derive(Serialize, Deserialize)]
 struct Content {
     /// The machine's start. `/run` need not be a file system in memory.
     boot: String,
-    trials: BTreeMap<String, u64>,
+    trials: BTreeMap<String, RememberedTrial>,
 }
 
 fn boot() -> Option<String> {
@@ -81,16 +91,35 @@ impl Memory {
         format!("{name} {}", self.conditions)
     }
 
-    /// Returns the check's success from before, with its age.
-    pub(super) fn success(&self, name: &'static str, text: &str) -> Option<Check> {
-        let at = self.trials.get(&self.key(name))?;
+    /// Returns the check's result from before, with its age.
+    pub(super) fn get(&self, name: &'static str) -> Option<Check> {
+        let RememberedTrial {
+            at,
+            result,
+            text,
+            fix,
+        } = self.trials.get(&self.key(name))?;
         let age = span(now().saturating_sub(Duration::from_secs(*at)));
-        let text = format!("{text} (tried {age} ago; --fresh tries again)");
-        Some(Check::ok(name, text))
+        Some(Check {
+            name,
+            result: *result,
+            text: format!("{text} (tried {age} ago; --fresh tries again)"),
+            fix: fix.clone(),
+        })
     }
 
-    pub(super) fn add(&mut self, name: &str) {
-        self.trials.insert(self.key(name), now().as_secs());
+    /// Remembers a check, unless it has failed.
+    pub(super) fn add(&mut self, check: &Check) {
+        if !matches!(check.result, Outcome::Ok | Outcome::Warn) {
+            return;
+        }
+        let trial = RememberedTrial {
+            at: now().as_secs(),
+            result: check.result,
+            text: check.text.clone(),
+            fix: check.fix.clone(),
+        };
+        self.trials.insert(self.key(check.name), trial);
         self.is_changed = true;
     }
 
@@ -146,19 +175,25 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_success_is_remembered_for_the_same_conditions() {
+    fn a_result_is_remembered_for_the_same_conditions() {
         let mut memory = Memory {
             trials: BTreeMap::new(),
             conditions: "one".to_owned(),
             is_changed: false,
         };
-        assert_eq!(memory.success("marks", "it works"), None);
-        memory.add("marks");
-        let check = memory.success("marks", "it works").expect("a success");
-        assert_eq!(check.text, "it works (tried 0 s ago; --fresh tries again)");
-        assert_eq!(memory.success("other", "it works"), None);
+        assert_eq!(memory.get("marks"), None);
+        let (good, bad) = (
+            Check::warn("marks", "it works in part", "mend it"),
+            Check::fail("lock", "it does not work", "mend it"),
+        );
+        memory.add(&good);
+        memory.add(&bad);
+        let check = memory.get("marks").expect("a result");
+        let text = "it works in part (tried 0 s ago; --fresh tries again)";
+        assert_eq!(check, Check::warn("marks", text, "mend it"));
+        assert_eq!(memory.get("lock"), None);
         memory.conditions = "two".to_owned();
-        assert_eq!(memory.success("marks", "it works"), None);
+        assert_eq!(memory.get("marks"), None);
     }
 
     #[test]

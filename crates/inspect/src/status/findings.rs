@@ -248,7 +248,7 @@ pub(super) fn no_own_key(shown: &str) -> Finding {
 }
 
 /// Usual causes if no peer answers.
-const USUAL_CAUSES: &str = "usual causes are a wrong PublicKey, PrivateKey, PresharedKey or \
+pub const USUAL_CAUSES: &str = "usual causes are a wrong PublicKey, PrivateKey, PresharedKey or \
                             Endpoint, a firewall, or a network that drops UDP";
 
 /// Time without an answer after which the network is suspected: by then two retries were lost too.

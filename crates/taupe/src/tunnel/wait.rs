@@ -6,7 +6,7 @@ use std::ffi::OsStr;
 use std::thread;
 use std::time::{Duration, Instant};
 use taupe_client::{PeerUpdate, PublicKey, SetRequest};
-use taupe_inspect::status::{look, silent_peers};
+use taupe_inspect::status::{USUAL_CAUSES, look, silent_peers};
 
 /// Interval at which the tunnel is looked at.
 const INTERVAL: Duration = Duration::from_millis(50);
@@ -69,7 +69,7 @@ fn findings(interface: &str) -> String {
         .flat_map(|tunnel| tunnel.findings);
     let texts: Vec<_> = findings.map(|finding| finding.text).collect();
     match texts.is_empty() {
-        true => "a handshake has just been started".to_owned(),
+        true => format!("no handshake was answered; {USUAL_CAUSES}"),
         false => texts.join("; "),
     }
 }

@@ -46,6 +46,7 @@ const LIBRARIES: &str = "docs/guide/libraries.md";
 const MEASURING: &str = "docs/guide/measuring.md";
 const ONE_COMMAND: &str = "docs/guide/one-command.md";
 const PROXY: &str = "docs/guide/proxy.md";
+const NOTES: &str = "docs/releases/0.1.0.md";
 const TUNNELS: &str = "docs/guide/tunnels.md";
 const TWO_TUNNELS: &str = "docs/guide/two-tunnels.md";
 
@@ -58,6 +59,7 @@ pub(crate) const SCENARIOS: &[Scenario] = &[
     Scenario { name: "guide_device", page: DEVICE, first: "sudo WG_QUICK_USERSPACE_IMPLEMENTATION=taupe-device wg-quick up ./wg1.conf", run: tunnels::by_wg_quick },
     Scenario { name: "guide_diagnosis", page: DIAGNOSIS, first: "LOG_LEVEL=verbose sudo -E taupe up -f ./wg0.conf", run: tunnels::with_a_log },
     Scenario { name: "guide_releases", page: INSTALL, first: "ssh-keygen -Y verify -f allowed_signers -I taupe -n taupe-release -s SHA256SUMS.sig < SHA256SUMS", run: files::release },
+    Scenario { name: "release_notes", page: NOTES, first: "ssh-keygen -Y verify -f allowed_signers -I taupe -n taupe-release -s SHA256SUMS.sig < SHA256SUMS", run: files::release },
     Scenario { name: "guide_ping", page: LIBRARIES, first: "(umask 077; taupe genkey > key); taupe pubkey < key", run: libraries::ping },
     Scenario { name: "guide_sockets", page: LIBRARIES, first: "cargo run -p taupe-tunnel --example http_get tunnel.conf intranet.example.org", run: libraries::sockets },
     Scenario { name: "guide_reports", page: MEASURING, first: "cp target/lab/report.json before.json", run: files::reports },

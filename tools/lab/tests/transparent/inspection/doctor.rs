@@ -38,7 +38,7 @@ pub(crate) fn doctor() -> Result<()> {
     let (again, fresh) = (mode(&[])?, mode(&["--fresh"])?);
     ensure!(again.contains("--fresh tries again"), "{again}");
     ensure!(
-        !fresh.contains("--fresh") && fresh.contains("\"ok\""),
+        !fresh.contains("--fresh") && !fresh.contains("\"fail\""),
         "{fresh}"
     );
     let program = Implementation::Taupe.program()?.display().to_string();
