@@ -114,18 +114,22 @@ pub(crate) fn silent_peer() -> Result<()> {
 /// Ctrl-C reaches the terminal's whole foreground group once, not twice.
 pub(crate) fn terminal() -> Result<()> {
     let world = World::new()?;
-    let script = "import os, pty, sys, time
+    let script = "import os, pty, select, sys
 pid, terminal = pty.fork()
 if pid == 0:
     os.execvp(sys.argv[1], sys.argv[1:])
 text = b''
-def until(word):
+def until(word, nudge=b''):
     global text
     while word not in text:
-        text += os.read(terminal, 4096)
+        if select.select([terminal], [], [], 1)[0]:
+            text += os.read(terminal, 4096)
+        else:
+            os.write(terminal, nudge)
 until(b'ready')
 os.write(terminal, b'\\x03')
-until(b'INT')
+# A signal just before the shell's `read` blocks has its trap run only after a line.
+until(b'INT', b'\\n')
 os.write(terminal, b'done\\n')
 try:
     while True:
