@@ -1,12 +1,8 @@
 //! Changes of tunnels, from one [`Status`] to the next.
 
-use crate::status::{Finding, FindingCode, Peer, State, Status, Tunnel};
+use crate::status::{Finding, FindingCode, Peer, SESSION_LIFETIME, State, Status, Tunnel};
 use serde::Serialize;
 use std::collections::BTreeMap;
-
-/// Age of a handshake from which its session is over, in seconds (`REJECT_AFTER_TIME`, whitepaper section
-/// 6.1).
-const SESSION: u64 = 180;
 
 /// A change of a tunnel. It serialises to a line of `taupe events --json`.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize)]
@@ -214,7 +210,7 @@ fn finding_changes(before: &Tunnel, now: &Tunnel) -> Vec<Change> {
 
 fn has_session(peer: &Peer, now: u64) -> bool {
     let age = peer.latest_handshake.map(|at| now.saturating_sub(at));
-    age.is_some_and(|age| age < SESSION)
+    age.is_some_and(|age| age < SESSION_LIFETIME.as_secs())
 }
 
 #[cfg(test)]

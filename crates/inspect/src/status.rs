@@ -36,7 +36,7 @@ use taupe_transparent::uplinks::{LinkHeader, survey};
 pub use code::FindingCode;
 use devices::Devices;
 pub use devices::{SilentPeer, silent_peers, warnings};
-pub use findings::{Finding, State, USUAL_CAUSES};
+pub use findings::{Finding, SESSION_LIFETIME, State, USUAL_CAUSES};
 use peers::FilePeers;
 pub use peers::{Peer, PeerLanes, PostQuantumStatus};
 pub use settings::with_advice;

@@ -40,7 +40,7 @@ const MAX_REPEATED: usize = 128;
 const MAX_WINDOW: u32 = 65_535;
 
 /// Capacity that an empty table retains.
-const KEPT: usize = 64;
+const RETAINED: usize = 64;
 
 /// Half-open connections.
 pub(crate) struct HalfOpenTable {
@@ -206,7 +206,7 @@ impl HalfOpenTable {
         let half_open = self.all.remove(four_tuple)?;
         self.order.remove(&half_open.number);
         if self.all.is_empty() {
-            self.all.shrink_to(KEPT);
+            self.all.shrink_to(RETAINED);
         }
         Some(half_open)
     }

@@ -3,7 +3,7 @@
 use crate::arguments::EventsOrder;
 use crate::console::{NotPrinted, print, say};
 use crate::root;
-use crate::status::with_advice;
+use crate::status::{StatusCommandError, with_advice};
 use crate::system::is_closed_within;
 use std::ffi::{OsStr, OsString};
 use std::io::{self, Write as _};
@@ -17,50 +17,59 @@ use taupe_inspect::status::{self, Finding, now};
 /// Interval between two looks.
 const EVERY: Duration = Duration::from_secs(1);
 
-/// Reason why no events are printed.
-#[derive(Debug, thiserror::Error)]
-enum EventsError {
-    #[error(transparent)]
-    NotRoot(#[from] root::RootError),
-    #[error("{}", with_advice(.0))]
-    Status(#[from] status::StatusError),
-    #[error(transparent)]
-    Output(#[from] NotPrinted),
-}
-
 pub(crate) fn main(order: &EventsOrder, arguments: &[OsString]) -> ExitCode {
     match run(order, arguments) {
         // The reader ended the output, which is the usual end.
         Ok(()) => ExitCode::SUCCESS,
-        Err(EventsError::Output(error)) if error.is_broken_pipe() => ExitCode::SUCCESS,
+        Err(StatusCommandError::Output(error)) if error.is_broken_pipe() => ExitCode::SUCCESS,
         Err(failure) => crate::complain(&failure, crate::FAILED),
     }
 }
 
-fn run(order: &EventsOrder, arguments: &[OsString]) -> Result<(), EventsError> {
+fn run(order: &EventsOrder, arguments: &[OsString]) -> Result<(), StatusCommandError> {
     root::require(Compatibility::Taupe, arguments)?;
+    let mut status = Ok(status::look(order.file.as_deref())?);
     let mut before = Look::none();
+    let mut failed = None;
     loop {
-        let status = status::look(order.file.as_deref())?;
-        let look = Look::new(now().as_secs(), status);
-        for event in look.since(&before) {
-            let text = line(&event);
-            let printed = match order.json {
-                true => json::line(&event),
-                false => format!("{text}\n"),
-            };
-            print(printed.as_bytes())?;
-            if let Some(command) = &order.command
-                && let Err(error) = execute(command, &event, &text)
-            {
-                say(&format_args!("[!] /bin/sh cannot be run: {error}"));
+        match status {
+            Ok(status) => {
+                let look = Look::new(now().as_secs(), status);
+                for event in look.since(&before) {
+                    report(order, &event)?;
+                }
+                before = look;
+                failed = None;
+            }
+            // Once, even if it continues.
+            Err(failure) => {
+                let why = with_advice(&failure);
+                if failed.as_ref() != Some(&why) {
+                    say(&format_args!("[!] {why}; trying again every second"));
+                }
+                failed = Some(why);
             }
         }
         if is_closed_within(EVERY) {
             return Ok(());
         }
-        before = look;
+        status = status::look(order.file.as_deref());
     }
+}
+
+fn report(order: &EventsOrder, event: &Event) -> Result<(), NotPrinted> {
+    let text = line(event);
+    let printed = match order.json {
+        true => json::line(event),
+        false => format!("{text}\n"),
+    };
+    print(printed.as_bytes())?;
+    if let Some(command) = &order.command
+        && let Err(error) = execute(command, event, &text)
+    {
+        say(&format_args!("[!] /bin/sh cannot be run: {error}"));
+    }
+    Ok(())
 }
 
 fn line(event: &Event) -> String {

@@ -21,7 +21,7 @@ pub(crate) const UNKNOWN: u8 = 3;
 
 /// Reason why no state can be shown.
 #[derive(Debug, thiserror::Error)]
-enum StatusCommandError {
+pub(crate) enum StatusCommandError {
     #[error(transparent)]
     NotRoot(#[from] root::RootError),
     #[error("{}", with_advice(.0))]

@@ -49,8 +49,8 @@ impl Finding {
     }
 }
 
-/// Maximum age of a session without a new handshake (Reject-After-Time).
-const SESSION_LIFETIME: Duration = Duration::from_secs(180);
+/// Maximum age of a session without a new handshake (`REJECT_AFTER_TIME`, whitepaper section 6.1).
+pub const SESSION_LIFETIME: Duration = Duration::from_secs(180);
 
 /// Unanswered initiations from which a peer counts as silent. Initiations are 5 s apart, so one
 /// lost datagram is not enough.

@@ -82,7 +82,7 @@ Examples:
 pub(super) const EVENTS: &str = "\
 Taupe prints a line for each tunnel that is there, and then one for each change, until a signal \
 arrives or the reader ends. It looks once a second, so it does not see what begins and ends in \
-between. A peer connects when it has a session after it had none, and has gone when the session \
+between. If a look fails, Taupe reports this once and continues. A peer connects when it has a session after it had none, and has gone when the session \
 has ended, three minutes after its latest handshake.";
 
 pub(super) const EVENTS_JSON: &str = "\
@@ -148,8 +148,8 @@ Examples:
   sudo taupe flows home --follow";
 
 pub(super) const DOCTOR: &str = "\
-Taupe tests the kernel by loading programs and removing them again. If the kernel has accepted \
-them since it started, Taupe says when, and tries again with --fresh.";
+Taupe tests the kernel by loading programs and removing them again. It remembers results other than \
+failures until the machine's next start, prints their age, and tries again with --fresh.";
 
 pub(super) const DOCTOR_JSON: &str = "\
 JSON:

@@ -209,7 +209,8 @@ pub(super) struct DownArguments {
     file: Option<FileArgument>,
     /// Take down all tunnels, and end this namespace's locks
     ///
-    /// The locks of other network namespaces stay, and so do the tunnels of other mount namespaces.
+    /// A tunnel of another network namespace stays, which is an error. Locks of other network namespaces
+    /// stay too.
     #[arg(long)]
     all: bool,
     /// Do not write the file, despite `SaveConfig = true`

@@ -5,7 +5,7 @@ use std::cmp::Reverse;
 use std::fmt::Write as _;
 use std::time::Duration;
 use taupe_inspect::span;
-use taupe_inspect::status::Peer;
+use taupe_inspect::status::{Peer, SESSION_LIFETIME};
 
 /// The largest number of peers that get a line each.
 const FEW: usize = 3;
@@ -16,9 +16,6 @@ const ROWS: usize = 40;
 /// Characters of a name in the table, and of a key in place of a name.
 const NAME: usize = 24;
 const KEY: usize = 12;
-
-/// Lifetime of a session (`REJECT_AFTER_TIME`, whitepaper section 6.1).
-const SESSION: Duration = Duration::from_secs(180);
 
 /// Appends the peers. `now` is the time since the Unix epoch.
 pub(super) fn write(text: &mut String, peers: &[Peer], all: bool, now: Duration) {
@@ -77,8 +74,8 @@ fn summary(text: &mut String, peers: &[Peer], now: Duration) {
         let ages = peers.iter().filter_map(|peer| age(peer, now));
         ages.filter(|age| wanted(*age)).count()
     };
-    let in_session = count(|age| age < SESSION);
-    let quiet = count(|age| age >= SESSION);
+    let in_session = count(|age| age < SESSION_LIFETIME);
+    let quiet = count(|age| age >= SESSION_LIFETIME);
     let never = peers.len() - in_session - quiet;
     let sum = |of: fn(&Peer) -> u64| bytes(peers.iter().map(of).fold(0, u64::saturating_add));
     let _ = writeln!(

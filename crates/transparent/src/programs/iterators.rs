@@ -12,6 +12,11 @@ use crate::error::TransparentError;
 use crate::pins::{self, Pins};
 use crate::syscall;
 
+/// Iterators that only the process that loads them reads. They are not pinned, because everybody who
+/// reads a pin has the kernel run the program, even a search through the file system: the reader of
+/// `taupe_adopt` becomes the tunnel's daemon.
+const OF_LOADER: [&str; 3] = ["taupe_adopt", "taupe_namespaces", "taupe_outside"];
+
 /// Links of iterators, by the names of their programs.
 #[derive(Debug, Default)]
 pub(super) struct Iterators(Vec<(&'static str, OwnedFd)>);
@@ -46,13 +51,13 @@ impl Iterators {
         self.0.push((name, link));
     }
 
-    /// Pins an iterator. One that the kernel has refused is left out.
+    /// Pins an iterator that commands read. One that the kernel has refused is left out.
     ///
     /// # Errors
     ///
     /// [`TransparentError::Call`].
     pub(super) fn pin(&self, name: &str, path: &Path) -> Result<(), TransparentError> {
-        match self.get(name) {
+        match self.get(name).filter(|_| !OF_LOADER.contains(&name)) {
             Some(link) => pins::replace(link.as_fd(), path),
             None => Ok(()),
         }

@@ -10,6 +10,7 @@
 //! and that they do not select would continue outside it, such as those that a process has closed and
 //! that still send. They are ended before. The table of flows names them, so its layout must be known.
 
+use std::collections::HashSet;
 use std::io;
 use std::sync::atomic::Ordering;
 
@@ -74,11 +75,9 @@ impl Programs {
         }
         found.retain(|socket| flows.contains(&FlowKey::of_socket(&socket.id)));
         // The kernel has given each listed socket its cookie, by which this list names it.
-        let selected = self.selected_sockets()?;
-        let is_selected = |socket: &SocketInfo| {
-            let mut selected = selected.iter();
-            selected.any(|other| other.connection.cookie == socket.id.cookie)
-        };
+        let selected = self.selected_sockets()?.into_iter();
+        let selected: HashSet<_> = selected.map(|it| it.connection.cookie).collect();
+        let is_selected = |socket: &SocketInfo| selected.contains(&socket.id.cookie);
         for socket in found.iter().filter(|socket| !is_selected(socket)) {
             match sockets.destroy(&socket.id) {
                 Err(error) if error.source.kind() != io::ErrorKind::NotFound => warn!(

@@ -14,6 +14,7 @@ use taupe_lab::host::add_address;
 use taupe_lab::sandbox::{SystemTest, step};
 use taupe_lab::{Error, Result, ensure};
 use taupe_transparent::capture::reset;
+use taupe_transparent::pins::Pins;
 use taupe_transparent::programs::{MissingFeature, Programs, TunnelMaps};
 use taupe_transparent::state::{Lock, Reason};
 
@@ -39,6 +40,7 @@ pub(crate) fn tests() -> Vec<SystemTest> {
         SystemTest::new("paths_too_deep_to_compare", paths_too_deep_to_compare),
         SystemTest::new("upgraded_executables", upgraded_executables),
         SystemTest::new("maps_without_programs", maps_without_programs),
+        SystemTest::new("pins_that_somebody_reads", pins_that_somebody_reads),
     ]
 }
 
@@ -99,6 +101,33 @@ fn maps_without_programs() -> Result<()> {
     );
     ensure!(counts.iter().any(|(_, count)| *count > 0), "{counts:?}");
     ensure!(counts == all, "{counts:?}, {all:?}");
+    Ok(())
+}
+
+/// A search through the BPF file system reads pinned iterators, and changes nothing.
+fn pins_that_somebody_reads() -> Result<()> {
+    let mut scene = Scene::with(&["chosen"], &[])?;
+    let (chosen, other) = (install("chosen")?, install("other")?);
+    let mut held = [&chosen, &other].map(|name| scene.start(name, &["hold", &at(REMOTE[0], 80)]));
+    let daemon = scene.programs()?.daemon();
+    let links = Pins::all()
+        .next()
+        .map(|pins| pins.directory().join("links"));
+    let links = links.ok_or_else(|| Error::unmet("nothing is pinned"))?;
+    let links = links.display();
+    let read = format!("cat {links}/* 2>/dev/null | wc -c");
+    let listed = scene.home.run(&["sh", "-c", &read])?;
+    ensure!(listed.text() != "0", "no iterator is pinned in {links}");
+    ensure!(scene.programs()?.daemon() == daemon, "another daemon");
+    is(&scene, &chosen, "beyond")?;
+    is(&scene, &other, "far")?;
+    for (held, who) in held.iter_mut().zip(["beyond beyond", "far far"]) {
+        let held = held
+            .as_mut()
+            .map_err(|error| Error::unmet(error.to_string()))?;
+        let said = held.go()?;
+        ensure!(said == who, "a socket from before: {said}, not {who}");
+    }
     Ok(())
 }
 
