@@ -88,6 +88,35 @@ fn add_pages(folder: &str, pages: &mut Vec<String>) -> Result<()> {
 ///
 /// [`Error::Malformed`] if a block has no end.
 pub fn blocks(page: &str, text: &str) -> Result<Vec<Block>> {
+    let fences = fences(page, text)?.into_iter();
+    let block = |Fence {
+                     line,
+                     kind,
+                     content,
+                 }: Fence<'_>| Block {
+        page: page.to_owned(),
+        line,
+        kind: kind.to_owned(),
+        commands: match kind {
+            "sh" => commands(&content),
+            _ => Vec::new(),
+        },
+    };
+    Ok(fences.map(block).collect())
+}
+
+/// A fenced block as it stands in a text.
+pub(crate) struct Fence<'a> {
+    /// Line of the opening fence.
+    pub(crate) line: usize,
+    /// Text after the opening fence.
+    pub(crate) kind: &'a str,
+    /// Lines between the fences, with their numbers.
+    pub(crate) content: Vec<(usize, &'a str)>,
+}
+
+/// Returns the fenced blocks of a text as they stand in it, in order.
+pub(crate) fn fences<'a>(page: &str, text: &'a str) -> Result<Vec<Fence<'a>>> {
     const FENCE: &str = "```";
     let mut found = Vec::new();
     let mut lines = text.lines().enumerate();
@@ -106,15 +135,10 @@ pub fn blocks(page: &str, text: &str) -> Result<Vec<Block>> {
             }
             content.push((number + 1, line));
         }
-        let kind = kind.trim();
-        found.push(Block {
-            page: page.to_owned(),
+        found.push(Fence {
             line: number + 1,
-            kind: kind.to_owned(),
-            commands: match kind {
-                "sh" => commands(&content),
-                _ => Vec::new(),
-            },
+            kind: kind.trim(),
+            content,
         });
     }
     Ok(found)

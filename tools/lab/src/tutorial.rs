@@ -4,6 +4,7 @@
 //! A block ```` ```sh NAME ```` of the text runs on the machine `NAME`, in a folder of its own. The
 //! lines of a block ```` ```text ```` must occur in the output of the last command before it.
 
+use crate::documents::{Fence, fences};
 use crate::error::{Error, Result};
 use crate::host::{Host, link};
 use crate::peers::Implementation;
@@ -26,27 +27,24 @@ pub enum Step {
 }
 
 /// Returns the steps of a Markdown text in order.
-#[must_use]
-pub fn steps(text: &str) -> Vec<Step> {
-    let mut steps = Vec::new();
-    let mut lines = text.lines();
-    while let Some(line) = lines.next() {
-        let Some(kind) = line.strip_prefix("```") else {
-            continue;
-        };
-        let block: Vec<&str> = lines.by_ref().take_while(|line| *line != "```").collect();
-        match kind.split_once(' ') {
-            Some(("sh", machine)) => steps.push(Step::Run {
+///
+/// # Errors
+///
+/// [`Error::Malformed`] if a block has no end.
+pub fn steps(text: &str) -> Result<Vec<Step>> {
+    let step = |fence: Fence<'_>| {
+        let lines = fence.content.iter().map(|(_, line)| *line);
+        match fence.kind.split_once(' ') {
+            Some(("sh", machine)) => Some(Step::Run {
                 machine: machine.to_owned(),
-                script: block.join("\n"),
+                script: lines.collect::<Vec<_>>().join("\n"),
             }),
-            None if kind == "text" => {
-                steps.push(Step::Expect(block.into_iter().map(str::to_owned).collect()));
-            }
-            _ => {}
+            None if fence.kind == "text" => Some(Step::Expect(lines.map(str::to_owned).collect())),
+            _ => None,
         }
-    }
-    steps
+    };
+    let fences = fences("the tutorial", text)?;
+    Ok(fences.into_iter().filter_map(step).collect())
 }
 
 /// The machines of the post-quantum tutorial, on one network.
@@ -168,6 +166,9 @@ mod tests {
             machine: "bob".to_owned(),
             script: "one\ntwo".to_owned(),
         };
-        assert_eq!(steps(text), [run, Step::Expect(vec!["  x".to_owned()])]);
+        assert_eq!(
+            steps(text).unwrap(),
+            [run, Step::Expect(vec!["  x".to_owned()])]
+        );
     }
 }

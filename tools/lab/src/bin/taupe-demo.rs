@@ -43,7 +43,7 @@ fn main() -> ExitCode {
 fn inside_post_quantum() -> ExitCode {
     let followed = sandbox::begin_attached(Arc::default()).and_then(|()| {
         let print = |line: &str| console::print(format_args!("{line}\n"));
-        Machines::new()?.follow(&tutorial::steps(TUTORIAL), print)
+        Machines::new()?.follow(&tutorial::steps(TUTORIAL)?, print)
     });
     match followed {
         Ok(()) => {
