@@ -204,8 +204,11 @@ impl Supervisor {
             let message = self.control.link.receive_text()?;
             // The clock goes on while the packet process does not read its answer.
             let handled = self.control.serve(|| self.server.handle(message))?;
-            let Some(report) = handled.finish(&self.control.link)? else {
-                continue;
+            let report = match handled.finish(&self.control.link) {
+                // Nobody waits for the answer. The report of the end may follow.
+                Ok(None) | Err(LinkError::Closed) => continue,
+                Ok(Some(report)) => report,
+                Err(error) => return Err(error),
             };
             match report {
                 Report::Started(tun) => {

@@ -5,25 +5,26 @@
 
 use std::fs::File;
 use std::io::{self, Read as _, Write as _};
-use std::net::Ipv4Addr;
+use std::net::{Ipv4Addr, SocketAddr};
 use std::os::fd::{AsFd as _, OwnedFd};
 use std::os::unix::net::UnixStream;
 use std::process::ExitCode;
-use std::sync::{Arc, Mutex};
+use std::sync::{Arc, Mutex, OnceLock};
 use std::thread;
 
 use libtest_mimic::{Arguments, Failed, Trial};
 use rustix::process::{Signal, getpid, kill_process};
 use taupe_broker::{Broker, Command, LinkError, PacketProcess, RemoteTranslator, VERSION};
 use taupe_engine::{
-    Environment, Exit, Offloads, Options, StartError, SystemResolver, TunSource, UapiSource,
-    Underlay,
+    Environment, Exit, Offloads, Options, Resolver, StartError, SystemResolver, TunSource,
+    UapiSource, Underlay,
 };
 use taupe_nat::flows::{End, ExpiringFlows, Tuple};
 use taupe_nat::translate::{Settings, TranslatorControl as _};
 use taupe_os_linux::message_socket::{self, Message};
 use taupe_os_linux::packet_process::ARGUMENT;
 use taupe_packet::ip::Family;
+use taupe_protocol::update::EndpointName;
 
 type TestBody = fn() -> Result<(), Failed>;
 
@@ -36,9 +37,10 @@ fn main() -> ExitCode {
         let _ = packet_process(behaviour);
         return ExitCode::SUCCESS;
     }
-    let tests: [(&str, TestBody); 13] = [
+    let tests: [(&str, TestBody); 14] = [
         ("orderly_end", orderly_end),
         ("another_version", another_version),
+        ("end_before_an_answer", end_before_an_answer),
         ("end_before_the_start", end_before_the_start),
         ("killed_while_it_runs", killed_while_it_runs),
         ("invalid_message", invalid_message),
@@ -84,6 +86,21 @@ fn packet_process(behaviour: &str) -> Result<(), LinkError> {
             let ended = broker.clone();
             broker.run(move |command| {
                 if let Command::Stop = command {
+                    let _ = ended.ended(Exit::Stopped);
+                    std::process::exit(0);
+                }
+            });
+        }
+        "hurry" => {
+            let ended = broker.clone();
+            broker.run(move |command| {
+                if let Command::Stop = command {
+                    // Another thread's requests. Their answers are not read.
+                    for request in ["CountDropped", "PrepareLookUp"] {
+                        let text =
+                            format!("{{\"Request\":{{\"id\":1,\"request\":\"{request}\"}}}}");
+                        let _ = message_socket::send(raw.as_fd(), text.as_bytes(), &[]);
+                    }
                     let _ = ended.ended(Exit::Stopped);
                     std::process::exit(0);
                 }
@@ -142,6 +159,14 @@ fn start(behaviour: &str) -> Result<PacketProcess, StartError> {
 
 /// Starts a device, with a translator if there are settings for it.
 fn start_with(behaviour: &str, translation: Option<Settings>) -> Result<PacketProcess, StartError> {
+    start_with_resolver(behaviour, translation, Arc::new(SystemResolver::default()))
+}
+
+fn start_with_resolver(
+    behaviour: &str,
+    translation: Option<Settings>,
+    resolver: Arc<dyn Resolver>,
+) -> Result<PacketProcess, StartError> {
     let options = Options {
         interface: behaviour.to_owned(),
         tun: TunSource::Create { lanes: None },
@@ -153,7 +178,6 @@ fn start_with(behaviour: &str, translation: Option<Settings>) -> Result<PacketPr
         state_dir: None,
         notices: None,
     };
-    let resolver = Arc::new(SystemResolver::default());
     let environment = Environment::of_this_process(Underlay::Here, None, resolver, None);
     PacketProcess::start(options, translation, environment)
 }
@@ -183,6 +207,40 @@ fn contains(text: &str, part: &str) -> Result<(), Failed> {
 
 fn orderly_end() -> Result<(), Failed> {
     let process = start("obey")?;
+    process.stopper()();
+    match process.run() {
+        Exit::Stopped => Ok(()),
+        exit => Err(format!("{exit:?}").into()),
+    }
+}
+
+/// Blocks the broker until the packet process has ended.
+#[derive(Default)]
+struct WaitsForEnd(OnceLock<u32>);
+
+impl Resolver for WaitsForEnd {
+    fn prepare(&self) {
+        let stat = format!("/proc/{}/stat", self.0.wait());
+        // Its supervisor, which is this thread, has not collected it yet.
+        while std::fs::read_to_string(&stat).is_ok_and(|it| !it.contains(") Z ")) {
+            thread::yield_now();
+        }
+    }
+
+    fn resolve(&self, _: &EndpointName, _: u32) -> io::Result<Vec<SocketAddr>> {
+        Err(io::ErrorKind::NotFound.into())
+    }
+}
+
+/// The reason for its end counts, although the packet process has not waited for the answers to
+/// requests of its other threads.
+fn end_before_an_answer() -> Result<(), Failed> {
+    let waits = Arc::new(WaitsForEnd::default());
+    let process = start_with_resolver("hurry", None, Arc::clone(&waits) as _)?;
+    waits
+        .0
+        .set(process.id())
+        .map_err(|_| "it has started twice")?;
     process.stopper()();
     match process.run() {
         Exit::Stopped => Ok(()),

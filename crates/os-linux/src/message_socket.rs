@@ -57,8 +57,11 @@ pub fn send(socket: BorrowedFd<'_>, text: &[u8], descriptors: &[BorrowedFd<'_>])
         return Err(Errno::TOOMANYREFS.into());
     }
     let slices = [IoSlice::new(text)];
-    retry_on_intr(|| sendmsg(socket, &slices, &mut control, SendFlags::NOSIGNAL))?;
-    Ok(())
+    match retry_on_intr(|| sendmsg(socket, &slices, &mut control, SendFlags::NOSIGNAL)) {
+        // The other end has closed without reading all messages.
+        Err(Errno::CONNRESET) => Err(Errno::PIPE.into()),
+        sent => Ok(sent.map(drop)?),
+    }
 }
 
 /// Waits for a message. Returns `None` when the other end is closed.
@@ -82,15 +85,18 @@ pub fn receive_any(socket: BorrowedFd<'_>) -> io::Result<Option<Message>> {
     let mut text = vec![0; MAX_TEXT];
     let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(MAX_DESCRIPTORS))];
     let mut control = RecvAncillaryBuffer::new(&mut space);
-    let received = retry_on_intr(|| {
-        let mut slices = [IoSliceMut::new(&mut text)];
-        recvmsg(socket, &mut slices, &mut control, RecvFlags::CMSG_CLOEXEC)
-    });
-    let received = match received {
-        Ok(received) => received,
-        Err(Errno::CONNRESET) => return Ok(None),
-        Err(error) => return Err(error.into()),
+    let mut receive = || {
+        retry_on_intr(|| {
+            let mut slices = [IoSliceMut::new(&mut text)];
+            recvmsg(socket, &mut slices, &mut control, RecvFlags::CMSG_CLOEXEC)
+        })
     };
+    // The kernel reports once that the other end has closed without reading all messages, even
+    // before the messages that it has sent (`unix_release_sock`, `__skb_try_recv_datagram`).
+    let received = match receive() {
+        Err(Errno::CONNRESET) => receive(),
+        received => received,
+    }?;
     let mut descriptors = Vec::new();
     for message in control.drain() {
         if let RecvAncillaryMessage::ScmRights(rights) = message {
@@ -136,6 +142,26 @@ mod tests {
         drop(near);
         assert!(receive(far.as_fd()).expect("readable").is_none());
         assert!(send(far.as_fd(), b"late", &[]).is_err());
+    }
+
+    #[test]
+    fn the_last_message_of_an_end_that_has_left_others_unread_arrives() {
+        let (near, far) = pair().expect("sockets");
+        send(near.as_fd(), b"unread", &[]).expect("sent");
+        send(far.as_fd(), b"last", &[]).expect("sent");
+        drop(far);
+        let last = receive(near.as_fd()).expect("readable").expect("a message");
+        assert_eq!(last.text, b"last");
+        assert!(receive(near.as_fd()).expect("readable").is_none());
+    }
+
+    #[test]
+    fn an_end_that_has_left_messages_unread_is_closed() {
+        let (near, far) = pair().expect("sockets");
+        send(near.as_fd(), b"unread", &[]).expect("sent");
+        drop(far);
+        let error = send(near.as_fd(), b"late", &[]).expect_err("closed");
+        assert_eq!(error.kind(), std::io::ErrorKind::BrokenPipe);
     }
 
     #[test]

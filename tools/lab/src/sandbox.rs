@@ -225,14 +225,15 @@ impl Suite {
             mount_file_systems()?;
             (test.body)()
         }));
-        // A panic has printed its message already.
-        if let Ok(Err(error)) = &result {
-            eprintln!("{} {error}", uptime());
-        }
         if matches!(result, Ok(Ok(()))) {
             std::process::exit(0);
         }
+        let failed_at = uptime();
         print_logs();
+        // Last, because `scripts/test` repeats the last lines. A panic has printed its message already.
+        if let Ok(Err(error)) = &result {
+            eprintln!("{failed_at} {error}");
+        }
         std::process::exit(1)
     }
 

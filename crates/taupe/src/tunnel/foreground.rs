@@ -12,7 +12,7 @@ use crate::plan::DevicePlan;
 use crate::progress::{Console, Signal};
 use sd_notify::NotifyState;
 use std::marker::PhantomData;
-use std::sync::mpsc::{Receiver, Sender, channel};
+use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel};
 use std::thread;
 use std::time::{Duration, Instant};
 use taupe_adapter::{self as adapter, Devices, Down, DownError, Report as _, Request, UpError};
@@ -58,7 +58,7 @@ pub(super) fn run<D: Device>(
     };
     let up = adapter::up(request, &mut devices, &mut console);
     console.print_routes();
-    let mut has_device_failed = devices.has_device_failed;
+    let has_start_failed = devices.has_device_failed;
     let mut running = Running {
         conf,
         request,
@@ -67,10 +67,9 @@ pub(super) fn run<D: Device>(
         stopper: devices.stopper,
         keep_closed: how.keep_closed,
     };
-    if up.is_err() {
-        // The device removes its socket before it ends.
-        has_device_failed |= running.await_end();
-    }
+    // The device removes its socket before it ends.
+    let device_failure = up.as_ref().err().and_then(|_| running.await_end());
+    let has_device_failed = has_start_failed || device_failure.is_some();
     tunnel.finish(&up, has_device_failed);
     match up {
         Ok(()) => running.stay(),
@@ -81,9 +80,12 @@ pub(super) fn run<D: Device>(
                 return Ok(());
             }
             let error = TunnelError::from(error);
-            Err(match has_device_failed {
-                true => TunnelError::DeviceFailed(error.to_string()),
-                false => error,
+            Err(match device_failure {
+                Some(reason) => {
+                    TunnelError::DeviceFailed(format!("{error}; then its device failed: {reason}"))
+                }
+                None if has_start_failed => TunnelError::DeviceFailed(error.to_string()),
+                None => error,
             })
         }
     }
@@ -254,23 +256,25 @@ impl Running<'_> {
         down
     }
 
-    /// Waits for a device that was started and whose interface has been deleted. Returns true if it has
-    /// failed.
-    fn await_end(&mut self) -> bool {
-        self.stopper.take().is_some() && self.await_ended()
+    /// Waits for a device that was started and whose interface has been deleted. Returns the reason if
+    /// it has failed.
+    fn await_end(&mut self) -> Option<String> {
+        self.stopper.take().and_then(|_| self.await_ended())
     }
 
-    fn await_ended(&self) -> bool {
+    fn await_ended(&self) -> Option<String> {
         let began = Instant::now();
         while let Some(left) = ENDING.checked_sub(began.elapsed()) {
             match self.events.recv_timeout(left) {
                 Ok(Event::Signal(_)) => {}
-                Ok(Event::Ended(exit)) => return matches!(exit, Exit::Failed(_)),
-                Err(_) => return false,
+                Ok(Event::Ended(Exit::Failed(reason))) => return Some(reason),
+                Ok(Event::Ended(_)) | Err(RecvTimeoutError::Disconnected) => return None,
+                Err(RecvTimeoutError::Timeout) => break,
             }
         }
-        // A device that does not end has failed.
-        true
+        Some(format!(
+            "it has not ended {ENDING:?} after its interface was deleted"
+        ))
     }
 }
 

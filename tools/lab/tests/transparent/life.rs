@@ -286,7 +286,7 @@ pub(crate) fn refused() -> Result<()> {
     )?;
     for options in [&["up"][..], &["up", "--foreground"]] {
         let up = world.taupe(&[options, &[&*file]].concat())?;
-        ensure!(up.status == Some(1), "{options:?}: {:?}", up.status);
+        ensure!(up.status == Some(1), "{options:?}: {up:?}");
         world.is_as_before(&before, &format!("{options:?}: something is left"))?;
         expect(&world, &selected, 0, Some(UPLINK[0]))?;
     }
