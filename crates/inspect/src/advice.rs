@@ -39,10 +39,10 @@ pub fn remedy(error: &TransparentError) -> Option<String> {
         )),
         TransparentError::Forbidden { .. } => Some(forbidden(limit_of_ebpf())),
         TransparentError::Schema { interface, .. } => Some(format!(
-            "commands that name {interface} are executed by its own program while it runs; when it \
-             has ended, `taupe up {interface}` puts this version's programs in the place of these, \
-             and the traffic stays blocked meanwhile; `taupe down {interface}` removes these \
-             programs, and the traffic bypasses the tunnel until it is up again"
+            "while the tunnel's process runs, use commands with the name {interface}: the other \
+             version executes them; after it has ended, run `taupe up {interface}`: the traffic stays \
+             blocked until the tunnel is up; if `taupe up` refuses, run `taupe down {interface}` \
+             first: the traffic then bypasses the tunnel until the next `taupe up`"
         )),
         error if error.needs_descriptors() => {
             Some("raise the limit (`ulimit -n`, or LimitNOFILE= of a service)".to_owned())

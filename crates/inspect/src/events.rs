@@ -7,7 +7,7 @@ use std::collections::BTreeMap;
 /// A change of a tunnel. It serialises to a line of `taupe events --json`.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize)]
 pub struct Event {
-    /// Time of the look that has found it, in seconds since 1970.
+    /// Time of the snapshot that shows it, in seconds since 1970.
     pub time: u64,
     /// The tunnel.
     pub tunnel: String,
@@ -27,7 +27,7 @@ pub enum Change {
         /// Its findings.
         findings: Vec<Finding>,
     },
-    /// No process carries it, or it no longer exists.
+    /// No process serves the tunnel, or it no longer exists.
     Down,
     /// A condition that keeps the tunnel from being fully up has begun.
     FindingBegun(Finding),
@@ -94,14 +94,14 @@ impl Change {
     }
 }
 
-/// A look at all tunnels.
-pub struct Look {
+/// State of all tunnels at one time.
+pub struct Snapshot {
     time: u64,
     tunnels: BTreeMap<String, Tunnel>,
 }
 
-impl Look {
-    /// Returns the look at no tunnels, from which every tunnel is an event.
+impl Snapshot {
+    /// Returns an empty snapshot: compared with it, every tunnel is new.
     #[must_use]
     pub const fn none() -> Self {
         Self {
@@ -110,7 +110,7 @@ impl Look {
         }
     }
 
-    /// Returns a look at `time`, in seconds since 1970.
+    /// Returns a snapshot at `time`, in seconds since 1970.
     #[must_use]
     pub fn new(time: u64, status: Status) -> Self {
         let tunnels = status.tunnels.into_iter();
@@ -120,14 +120,14 @@ impl Look {
         }
     }
 
-    /// Returns what has changed since another look, by tunnels.
+    /// Returns the changes since an earlier snapshot, ordered by tunnel.
     #[must_use]
     pub fn since(&self, before: &Self) -> Vec<Event> {
         let mut events = Vec::new();
         for (name, tunnel) in &self.tunnels {
             let was = before.tunnels.get(name);
             self.add(&mut events, name, state_change(was, tunnel));
-            // Those of a tunnel that has just become degraded are in that event.
+            // `Degraded` already contains the findings of a tunnel that has just become degraded.
             let is_new = was.is_none_or(|was| was.state != State::Degraded);
             if let Some(was) = was.filter(|_| !is_new) {
                 self.add(&mut events, name, finding_changes(was, tunnel));
@@ -248,9 +248,9 @@ mod tests {
         }
     }
 
-    fn look(time: u64, tunnels: Vec<Tunnel>) -> Look {
+    fn look(time: u64, tunnels: Vec<Tunnel>) -> Snapshot {
         let state = tunnels.iter().map(|tunnel| tunnel.state).max();
-        Look::new(
+        Snapshot::new(
             time,
             Status {
                 schema: 1,
@@ -271,7 +271,7 @@ mod tests {
             1000,
             vec![tunnel("home", &[], vec![]), tunnel("work", &[], vec![])],
         );
-        let events = first.since(&Look::none());
+        let events = first.since(&Snapshot::none());
         assert_eq!(names(&events), [("home", "up"), ("work", "up")]);
         assert!(first.since(&first).is_empty());
         let second = look(1001, vec![tunnel("work", &[], vec![])]);

@@ -8,13 +8,13 @@ use taupe_protocol::time::Instant;
 /// Close of a connection whose user neither reads nor writes any more.
 ///
 /// The other side has a limited time to acknowledge the data and to close its direction:
-/// [`CLOSE_TIMEOUT`] without an acknowledgement of data, and [`CLOSE_LIMIT`] in all. Without the second
-/// limit, a host that acknowledges one byte each minute would hold the buffers for days.
+/// the connection is reset after [`CLOSE_TIMEOUT`] without progress, and after [`CLOSE_LIMIT`]. Without the
+/// second limit, a host that acknowledges one byte each minute would hold the buffers for days.
 pub struct Closing {
     began: Instant,
     last_progress: Instant,
     /// Bytes that the other side has not acknowledged.
-    unsent: usize,
+    unacknowledged: usize,
 }
 
 impl Closing {
@@ -25,7 +25,7 @@ impl Closing {
         Self {
             began: now,
             last_progress: now,
-            unsent: socket.send_queue(),
+            unacknowledged: socket.send_queue(),
         }
     }
 
@@ -39,9 +39,9 @@ impl Closing {
     /// arrives after the close ends it with a reset (RFC 1122 §4.2.2.13). `connections` is the
     /// number of connections: if there are many, closed ones end sooner.
     pub fn is_over(&mut self, now: Instant, stream: &mut Stream, connections: usize) -> bool {
-        let unsent = stream.socket().send_queue();
-        if unsent < self.unsent {
-            self.unsent = unsent;
+        let unacknowledged = stream.socket().send_queue();
+        if unacknowledged < self.unacknowledged {
+            self.unacknowledged = unacknowledged;
             self.last_progress = now;
         }
         let are_many = connections > SKIP_TIME_WAIT;

@@ -14,7 +14,7 @@ use crate::reset::Resets;
 use taupe_nat::reassembly::Reassembly;
 use taupe_protocol::time::Instant;
 
-/// Parses bytes as a packet from the tunnel. Answers it as a segment of no connection, and as one of
+/// Parses bytes as a packet from the tunnel. Answers it as a segment without a connection, and as one of
 /// a handshake.
 pub fn packet(bytes: &[u8]) {
     let (now, mut outgoing) = (Instant::default(), Outgoing::new(DEFAULT_MTU));

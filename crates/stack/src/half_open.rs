@@ -32,8 +32,8 @@ const TIMEOUT: Duration = Duration::from_secs(7);
 /// Times after the SYN at which the SYN-ACK is repeated.
 const REPEATS: [Duration; 2] = [Duration::from_secs(1), Duration::from_secs(3)];
 
-/// Half-open connections above which SYN-ACKs are repeated only if the SYN is: so many are a flood,
-/// and its sources do not exist.
+/// Maximum number of half-open connections for which a timer retransmits SYN-ACKs. Above it, this is
+/// probably a SYN flood with spoofed sources, and only retransmitted SYNs are answered.
 const MAX_REPEATED: usize = 128;
 
 /// The largest window of a SYN-ACK, in bytes (RFC 7323 §2.2).
@@ -124,7 +124,7 @@ impl HalfOpenTable {
             began: now,
             answered: now,
             repeats: 0,
-            // The client sends other data again: it is not acknowledged.
+            // The SYN-ACK does not acknowledge the data of the SYN, so the client retransmits it.
             syn: TcpRepr {
                 payload: &[],
                 ..syn

@@ -24,7 +24,7 @@
 //! | `stack_device.rs`, `buffers.rs` | the stack's interface, and the memory of its buffers |
 //! | `dns.rs`, `tcp_query.rs` | name look-ups over UDP and TCP |
 //! | `packet.rs`, `outgoing.rs` | inner packets |
-//! | `reset.rs` | resets for segments of no connection |
+//! | `reset.rs` | resets for segments without a connection |
 //! | `tunnel.rs`, `handshakes.rs` | WireGuard, its UDP sockets, and the queue of handshake messages |
 //! | `address.rs`, `failure.rs` | destinations, reasons for failed connections |
 //! | `limits.rs` | timeouts and limits that all users share |

@@ -1,4 +1,4 @@
-//! Resets that answer segments of no connection.
+//! Resets that answer segments without a connection.
 
 use crate::outgoing::Outgoing;
 use crate::packet::{bare_segment, tcp, tcp_packet};
@@ -6,11 +6,11 @@ use smoltcp::wire::{TcpControl, TcpRepr, TcpSeqNumber};
 use taupe_protocol::TokenBucket;
 use taupe_protocol::time::Instant;
 
-/// Resets per second, and at once. Segments of no connection are rare, unless a host scans ports
+/// Resets per second, and at once. Segments without a connection are rare, unless a host scans ports
 /// or forges addresses. A sender without an answer retransmits.
 const PER_SECOND: u64 = 200;
 
-/// Answers to segments of no connection, with their rate limit.
+/// Answers to segments without a connection, with their rate limit.
 #[derive(Default)]
 pub(crate) struct Resets {
     limit: TokenBucket<PER_SECOND, PER_SECOND>,

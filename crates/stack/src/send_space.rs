@@ -4,8 +4,8 @@
 //! not see the connection's packets can forge an ICMP error, but hardly guess a sequence number in
 //! flight.
 //!
-//! A message that the path MTU is smaller than a packet that has arrived is doubtful (RFC 5927 §7.2).
-//! It takes effect only if nothing is acknowledged until the stack retransmits.
+//! An ICMP error may claim a path MTU below the size of a packet that the other side has acknowledged.
+//! Such a claim is doubtful (RFC 5927 §7.2): it takes effect only if nothing is acknowledged until the stack retransmits.
 
 use core::time::Duration;
 use smoltcp::wire::{Ipv4Packet, TcpPacket, TcpSeqNumber};
@@ -88,8 +88,7 @@ impl SendSpace {
         }
     }
 
-    /// Records a received acknowledgement. Returns true if it is one of this connection: it covers
-    /// nothing that was not sent, and no less than the newest acknowledgement.
+    /// Records a received acknowledgement. Returns true if it is acceptable: SND.UNA ≤ SEG.ACK ≤ SND.NXT.
     pub(crate) fn note_acknowledgement(&mut self, number: TcpSeqNumber) -> bool {
         let Some(sent) = &mut self.sent else {
             return false;

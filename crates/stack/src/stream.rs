@@ -153,7 +153,7 @@ impl Stream {
         self.sockets.get::<Socket<'_>>(self.handle).send_queue() > 0
     }
 
-    /// Sets TCP keepalive. `None` turns it off; a probe that the stack has scheduled is sent yet.
+    /// Sets TCP keepalive. `None` turns it off; a probe that the stack has scheduled is still sent.
     pub fn set_keepalive(&mut self, keepalive: Option<Keepalive>) {
         self.socket().set_keep_alive(None);
         self.probe_timer.set(self.last_segment, keepalive);
@@ -171,7 +171,7 @@ impl Stream {
     }
 
     /// Returns the time at which the connection is dead unless a segment arrives: [`DEAD_PEER`]
-    /// after the last one, while data or an end waits for an acknowledgement. If the connection is
+    /// after the last one, while data or a FIN is unacknowledged. If the connection is
     /// idle, the time at which the last keepalive probe counts as unanswered.
     #[must_use]
     pub fn dead_at(&self) -> Option<Instant> {
@@ -205,9 +205,9 @@ impl Stream {
         }
     }
 
-    /// Returns true if a reset has exactly the expected sequence number (RFC 5961 §3.2). Otherwise
-    /// acknowledges the expected one: a sender that does not know the connection resets it with that
-    /// number. smoltcp accepts every number in the window, which a forger finds soon.
+    /// Returns true if a reset has exactly the expected sequence number. Otherwise sends a challenge ACK
+    /// (RFC 5961 §3.2): a host that has lost the connection answers it with a reset of that number.
+    /// smoltcp accepts every number in the window, which an attacker soon guesses.
     fn accepts_reset(
         &mut self,
         now: Instant,
@@ -222,7 +222,7 @@ impl Stream {
         if self.is_connecting() {
             return true;
         }
-        // The stack acknowledges a segment before the window, at most once per second.
+        // A segment below the window makes smoltcp send an ACK, at most once per second.
         let before = TcpRepr {
             seq_number: acknowledgement - 1,
             ack_number: Some(oldest),

@@ -10,11 +10,11 @@ use std::io::{self, Write as _};
 use std::process::{Command, ExitCode, Stdio};
 use std::time::Duration;
 use taupe_adapter::Compatibility;
-use taupe_inspect::events::{Change, Event, EventPeer, Look};
+use taupe_inspect::events::{Change, Event, EventPeer, Snapshot};
 use taupe_inspect::json;
 use taupe_inspect::status::{self, Finding, now};
 
-/// Interval between two looks.
+/// Interval between two snapshots.
 const EVERY: Duration = Duration::from_secs(1);
 
 pub(crate) fn main(order: &EventsOrder, arguments: &[OsString]) -> ExitCode {
@@ -29,16 +29,16 @@ pub(crate) fn main(order: &EventsOrder, arguments: &[OsString]) -> ExitCode {
 fn run(order: &EventsOrder, arguments: &[OsString]) -> Result<(), StatusCommandError> {
     root::require(Compatibility::Taupe, arguments)?;
     let mut status = Ok(status::look(order.file.as_deref())?);
-    let mut before = Look::none();
+    let mut before = Snapshot::none();
     let mut failed = None;
     loop {
         match status {
             Ok(status) => {
-                let look = Look::new(now().as_secs(), status);
-                for event in look.since(&before) {
+                let snapshot = Snapshot::new(now().as_secs(), status);
+                for event in snapshot.since(&before) {
                     report(order, &event)?;
                 }
-                before = look;
+                before = snapshot;
                 failed = None;
             }
             // Once, even if it continues.
@@ -86,11 +86,11 @@ fn line(event: &Event) -> String {
             format!("{tunnel}: degraded: {}", texts.join("; "))
         }
         Change::FindingBegun(Finding { text, .. }) => format!("{tunnel}: {text}"),
-        Change::FindingEnded { code } => format!("{tunnel}: no longer {}", code.name()),
+        Change::FindingEnded { code } => format!("{tunnel}: resolved: {}", code.name()),
         Change::PeerConnected(peer) => {
             format!("{tunnel}: peer {} connected{}", peer.shown(), at(peer))
         }
-        Change::PeerGone(peer) => format!("{tunnel}: peer {} has gone", peer.shown()),
+        Change::PeerGone(peer) => format!("{tunnel}: session with peer {} ended", peer.shown()),
         Change::PeerRoamed { peer, from } => {
             format!(
                 "{tunnel}: peer {} roamed from {from}{}",

@@ -43,6 +43,7 @@ cfg_if::cfg_if! {
         mod device;
         mod device_log;
         mod doctor;
+        mod ending;
         mod endpoint_names;
         mod endpoints;
         mod exec;

@@ -72,8 +72,8 @@ fn start_advice(error: &StartError) -> &'static str {
         StartError::Open(OpenError::NotAHost(_)) => "; write another one",
         StartError::Open(OpenError::Mtu(_)) => "; delete the line",
         StartError::Open(OpenError::PortTaken(_)) => {
-            ", perhaps by the same tunnel; take that down, or delete the line to have the system choose \
-             a port"
+            ", perhaps by this tunnel, which may already be up: take it down, or delete ListenPort so \
+             that the system chooses a port"
         }
         StartError::Open(_) => "",
     }

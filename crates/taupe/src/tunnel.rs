@@ -2,7 +2,6 @@
 //! device's process ([`plan`]). The crate `taupe-adapter` sets up the interface.
 
 pub(crate) mod advice;
-mod ending;
 mod error;
 mod foreground;
 mod hooks;
@@ -16,13 +15,13 @@ use crate::capture::Selection;
 use crate::console::{print, say};
 use crate::device::Device;
 use crate::device_log::Destination;
+use crate::ending::Ending;
 use crate::endpoint_names::{self, NamesToTake};
 use crate::other_version::OtherProgram;
 use crate::plan::DevicePlan;
 use crate::progress::Console;
 use crate::remarks::with_command;
 use crate::{root, via};
-use ending::Ending;
 use error::{TunnelError, wrong};
 use plan::{TunnelPlan, UpPlan};
 use std::ffi::{OsStr, OsString};

@@ -8,6 +8,7 @@ mod device;
 mod names;
 
 use crate::console::say;
+use crate::ending::Ending;
 use crate::endpoint_names::{self, NamesToTake};
 use crate::endpoints;
 use crate::remarks::with_command;
@@ -144,6 +145,11 @@ impl OuterTunnel {
             });
         };
         is_free(name)?;
+        if was_beneath(name)
+            && let Some(process) = Ending::of_orphan(name)
+        {
+            process.wait();
+        }
         if taupe_os_linux::interface::index(name).is_some() || taupe_client::read(name).is_ok() {
             return Err(ViaError::Taken {
                 outer: name.to_owned(),
@@ -229,18 +235,26 @@ fn configuration(
 
 /// Fails if another tunnel goes through the one of this name.
 pub(crate) fn is_free(name: &str) -> Result<(), ViaError> {
-    let is_beneath = |header: &Header| {
-        let outer = header.outer.as_ref();
-        outer.is_some_and(|outer| outer.name == name)
-            && State::default().of_running(&header.interface).is_some()
-    };
-    match State::default().here().into_iter().find(is_beneath) {
+    let runs = |header: &Header| State::default().of_running(&header.interface).is_some();
+    match through(name).find(runs) {
         None => Ok(()),
         Some(header) => Err(ViaError::Beneath {
             outer: name.to_owned(),
             by: header.interface,
         }),
     }
+}
+
+/// Returns true if a tunnel that goes through this one has been killed. The process of this one ends
+/// a moment later.
+fn was_beneath(name: &str) -> bool {
+    taupe_os_linux::interface::index(name).is_none() && through(name).next().is_some()
+}
+
+/// Returns the tunnels that were brought up to go through this one.
+fn through(name: &str) -> impl Iterator<Item = Header> {
+    let headers = State::default().here().into_iter();
+    headers.filter(move |header| header.outer.as_ref().is_some_and(|it| it.name == name))
 }
 
 /// Returns the outer tunnel of a running one, with the current addresses of its peers. Prints a

@@ -438,7 +438,7 @@ impl Programs {
                 _ => None,
             };
             let target = match storage {
-                // The kernel has refused it: [`Self::selected_sockets`] has another way.
+                // If the kernel has refused this program, [`Self::selected_sockets`] uses another method.
                 Some(_) if self.program(name).is_err() => continue,
                 Some(Map::SkStorage(sockets)) => AttachTarget::SocketStorage(sockets.fd().as_fd()),
                 Some(_) => return Err(TransparentError::Missing("sockets")),

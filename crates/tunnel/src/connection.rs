@@ -19,15 +19,13 @@ use crate::signals::{Signal, Signals};
 ///
 /// Writes are sent at once, without Nagle's algorithm: use a buffer for many small ones. A write
 /// succeeds when the connection's buffer has taken the bytes.
-/// `AsyncWriteExt::shutdown` sends the end of the data after the data itself; reads go on until the
-/// other side's end. A connection with data that nobody acknowledges ends 120 s
+/// `AsyncWriteExt::shutdown` sends a FIN after the data; reads go on until the other side's FIN. A connection with data that nobody acknowledges ends 120 s
 /// after the last segment with [`ErrorKind::TimedOut`]. An idle one stays open unless it has a
 /// [`Keepalive`].
 ///
-/// Dropping it sends the written data and the end of the data in the background. Unread data and data
-/// that arrives later reset the connection (RFC 1122 §4.2.2.13). So do 60 s in which the other
-/// side acknowledges nothing, and 5 minutes in all; if the tunnel has more than 1024 connections, 60 s in
-/// all. `tokio::io::split` makes halves for two tasks.
+/// Dropping it sends the written data and a FIN in the background. The connection is reset if unread data
+/// remains or data arrives later (RFC 1122 §4.2.2.13), if the other side acknowledges nothing for 60 s,
+/// or after 5 minutes (60 s if the tunnel has more than 1024 connections). `tokio::io::split` makes halves for two tasks.
 pub struct TcpStream {
     shared: Arc<Connection>,
     signals: Signals,

@@ -36,8 +36,8 @@ use connections::{Next, Served};
 /// Connections of a listener that wait for a task.
 const BACKLOG: usize = 128;
 
-/// Connections of a tunnel from which on listeners accept no more: hosts in the tunnel cannot take
-/// those that the program opens itself.
+/// Number of connections of a tunnel above which listeners drop SYNs. The rest is reserved for
+/// connections that the program opens.
 const MAX_WITH_ACCEPTED: usize = MAX_CONNECTIONS / 4 * 3;
 
 /// Listeners of a tunnel; also its UDP sockets.

@@ -54,8 +54,8 @@
 //!
 //! | resource | limit | when it is reached |
 //! |---|---|---|
-//! | TCP connections | 4096, with those that are still closing | [`ErrorKind::ResourceBusy`] |
-//! | the same when a listener accepts one more | 3072 | SYNs are dropped |
+//! | TCP connections, including closing ones | 4096 | [`ErrorKind::ResourceBusy`] |
+//! | TCP connections, for listeners | 3072 | new SYNs are dropped |
 //! | buffers of a connection | 64 KiB to 2112 KiB, a quarter of what exceeds 64 KiB for sending | writes wait; the window closes for the sender |
 //! | buffers of all connections | 256 MiB, and 64 KiB for each connection | further connections get 64 KiB |
 //! | connections of a listener that wait for [`TcpListener::accept`] | 128 | SYNs are dropped, so the sender tries again |

@@ -171,6 +171,16 @@ impl Process {
         self.child.id()
     }
 
+    /// Returns true if the process has a descriptor of a process, whose end it can wait for
+    /// (pidfd_open(2)).
+    pub fn watches_a_process(&self) -> bool {
+        let descriptors = std::fs::read_dir(format!("/proc/{}/fd", self.id()));
+        let mut links = descriptors.into_iter().flatten().flatten();
+        links.any(|it| {
+            std::fs::read_link(it.path()).is_ok_and(|to| to.ends_with("anon_inode:[pidfd]"))
+        })
+    }
+
     /// Returns the ids of the processes of the program: its own, and before it those of its packet
     /// processes (`docs/design/confinement.md`), which carry packets and configuration.
     pub fn all_ids(&self) -> Vec<u32> {

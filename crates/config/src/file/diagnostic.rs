@@ -301,7 +301,7 @@ pub enum DiagnosticKind {
     Lanes,
     /// Not a name.
     #[error(
-        "Name is longer than {} characters, or has an invisible one",
+        "Name is longer than {} characters, or contains an invisible character",
         super::MAX_PEER_NAME
     )]
     Name,

@@ -67,7 +67,7 @@ pub(super) struct PeerDraft<'a> {
     pub(super) disallowed_ips: Vec<(IpNet, Span<'a>)>,
     pub(super) persistent_keepalive: Option<u16>,
     pub(super) name: Option<PeerName>,
-    /// The name in a comment, which [`Self::name`] precedes.
+    /// Name from a comment. [`Self::name`] takes precedence.
     pub(super) comment_name: Option<PeerName>,
 }
 

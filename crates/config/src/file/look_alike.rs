@@ -64,7 +64,7 @@ pub(super) fn is_look_alike(character: char) -> bool {
     !is_plain && look_alike(character).0 != UNUSUAL
 }
 
-/// Returns true if nobody can see a character, or if it is not part of one line.
+/// Returns true if a character is invisible or ends a line.
 pub(super) fn is_invisible(character: char) -> bool {
     let is_blank_or_plain = character == ' ' || character.is_ascii_graphic();
     let is_line_end = matches!(character, '\u{85}' | '\u{2028}' | '\u{2029}');

@@ -1,4 +1,4 @@
-//! Names of peers, for people: in `status`, `show` and metrics.
+//! Names of peers, which `status`, `show` and `events` print.
 
 use core::fmt;
 
@@ -13,12 +13,12 @@ pub const MAX_PEER_NAME: usize = 64;
 pub struct PeerName(String);
 
 impl PeerName {
-    /// Returns the name without blanks at its ends; `None` if it is not one.
+    /// Returns the name without blanks at its ends, or `None` if it is invalid.
     #[must_use]
     pub fn new(text: &str) -> Option<Self> {
         let text = text.trim();
         let is_short = (1..=MAX_PEER_NAME).contains(&text.chars().take(MAX_PEER_NAME + 1).count());
-        // A line of a file ends its comment at `#`.
+        // `#` starts a comment, so a name cannot contain it.
         let is_allowed = |c: char| !is_invisible(c) && c != '#';
         (is_short && text.chars().all(is_allowed)).then(|| Self(text.to_owned()))
     }
@@ -37,7 +37,7 @@ impl fmt::Display for PeerName {
 }
 
 /// Returns the name in a comment of a `[Peer]`, after its `#`: `Name = …`, or `friendly_name = …` as
-/// `prometheus_wireguard_exporter` reads it. Other comments have none.
+/// `prometheus_wireguard_exporter` reads it. Returns `None` for other comments.
 pub(super) fn in_comment(comment: &str) -> Option<PeerName> {
     let (key, name) = comment.split_once('=')?;
     let key = key.trim();

@@ -1,8 +1,7 @@
-//! Trials that have not failed since the machine started, so that `doctor` need not load dozens of programs
-//! each time. A warning may come from the kernel's configuration, which stays until the next start.
+//! Stored results of eBPF tests, except failures, so that `doctor` need not load dozens of programs each
+//! time. A warning may come from the kernel's configuration, which stays until the next reboot.
 //!
-//! A trial counts as the same if the eBPF objects, the machine's start, and the rights and limits of this
-//! process are the same.
+//! A result is valid until the next reboot, for the same eBPF objects, rights and limits.
 
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
@@ -20,7 +19,7 @@ use crate::status::now;
 
 const FILE: &str = "trials.json";
 
-/// A longer file is not of this module.
+/// Maximum size of the file in bytes. Longer files are ignored.
 const MAX_FILE: u64 = 1 << 16;
 
 /// Files about this process, and their lines with rights and limits on which the kernel's answer depends.
@@ -29,9 +28,9 @@ const RIGHTS: [(&str, &[&str]); 2] = [
     ("limits", &["Max open files", "Max locked memory"]),
 ];
 
-/// Trials of this program since the machine started.
+/// Results of this program since the last reboot.
 pub(super) struct Memory {
-    /// By conditions and check.
+    /// The key is the conditions and the name of the check.
     trials: BTreeMap<String, RememberedTrial>,
     conditions: String,
     /// True if there are new ones since it was read.
@@ -50,7 +49,7 @@ struct RememberedTrial {
 
 #[derive(Serialize, Deserialize)]
 struct Content {
-    /// The machine's start. `/run` need not be a file system in memory.
+    /// Boot ID: files in `/run` may survive a reboot.
     boot: String,
     trials: BTreeMap<String, RememberedTrial>,
 }
@@ -103,7 +102,7 @@ impl Memory {
         Some(Check {
             name,
             result: *result,
-            text: format!("{text} (tried {age} ago; --fresh tries again)"),
+            text: format!("{text} (result from {age} ago; --fresh tests again)"),
             fix: fix.clone(),
         })
     }
@@ -123,7 +122,7 @@ impl Memory {
         self.is_changed = true;
     }
 
-    /// Writes what is new. Only root can; without it the next command tries again.
+    /// Writes new results. Only root can; on an error the next `doctor` repeats the tests.
     pub(super) fn write(self) {
         let (Some(boot), true) = (boot(), self.is_changed) else {
             return;
@@ -137,7 +136,7 @@ impl Memory {
     }
 }
 
-/// Returns the content of the file. Nothing is remembered if anybody but root could have written it.
+/// Returns the content of the file. Ignores a file that anybody but root could have written.
 fn read() -> Option<Content> {
     let flags = rustix::fs::OFlags::NOFOLLOW.bits().cast_signed();
     let path = Path::new(DIRECTORY).join(FILE);
@@ -189,7 +188,7 @@ mod tests {
         memory.add(&good);
         memory.add(&bad);
         let check = memory.get("marks").expect("a result");
-        let text = "it works in part (tried 0 s ago; --fresh tries again)";
+        let text = "it works in part (result from 0 s ago; --fresh tests again)";
         assert_eq!(check, Check::warn("marks", text, "mend it"));
         assert_eq!(memory.get("lock"), None);
         memory.conditions = "two".to_owned();

@@ -97,8 +97,8 @@ pub struct SilentPeer {
     pub has_endpoint: bool,
 }
 
-/// Returns the peers of a running tunnel that have never answered, without those that start
-/// handshakes themselves.
+/// Returns the peers of a running tunnel that have never answered, except those without an
+/// `Endpoint`, which start handshakes themselves.
 ///
 /// # Errors
 /// The device cannot be read.

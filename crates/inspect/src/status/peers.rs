@@ -121,9 +121,9 @@ impl<'a> FilePeers<'a> {
         self.get(key)?.name.as_ref()
     }
 
-    /// Checks whether a peer starts handshakes itself, so that this side only responds: it has no
-    /// `Endpoint` in the file. A peer that was added to the device counts as one if it has neither an
-    /// endpoint name nor a keepalive. Without a file, no peer counts as one.
+    /// Returns true if only the peer starts handshakes: it has no `Endpoint` in the file. A peer that is
+    /// not in the file counts as such if it has neither an endpoint name nor a keepalive. Without a file,
+    /// returns false.
     pub(super) fn is_initiator(&self, peer: &PeerStatus) -> bool {
         match self.get(&peer.public_key) {
             Some(one) => one.endpoint.is_none(),

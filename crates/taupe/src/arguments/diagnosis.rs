@@ -80,32 +80,32 @@ Examples:
   sudo taupe status home --json";
 
 pub(super) const EVENTS: &str = "\
-Taupe prints a line for each tunnel that is there, and then one for each change, until a signal \
-arrives or the reader ends. It looks once a second, so it does not see what begins and ends in \
-between. If a look fails, Taupe reports this once and continues. A peer connects when it has a session after it had none, and has gone when the session \
-has ended, three minutes after its latest handshake.";
+At the start, Taupe prints a line for each tunnel and for each peer with a session. Then it prints \
+a line for each change, until a signal arrives or standard output is closed. It reads the state once a \
+second, and misses shorter changes. If it cannot read the state, it reports this once and continues.\n\n\
+A session ends three minutes after the latest handshake.";
 
 pub(super) const EVENTS_JSON: &str = "\
 JSON (one object per line):
-  time (Unix time), tunnel, event, and with
+  time (Unix time), tunnel, event. Events up and down have no other fields.
+  The others have:
     degraded                    findings, as in `taupe status --json`
     finding-begun               code, text
     finding-ended               code
     peer-connected, peer-gone   public_key, name, endpoint
-    peer-roamed                 the same, and from: the endpoint before
-  The other events are up and down.";
+    peer-roamed                 the same, and from: the endpoint before";
 
 pub(super) const EVENTS_COMMAND: &str = "\
 Command:
-  --exec runs it with /bin/sh for each event, one after the other. The event is
-  on its standard input as JSON, and in its environment: TAUPE_EVENT,
-  TAUPE_TUNNEL, TAUPE_PEER (name or key), TAUPE_ENDPOINT, TAUPE_TEXT (the line
-  that is printed).";
+  --exec runs COMMAND with /bin/sh once for each event, and waits for its end.
+  The command gets the event as JSON on standard input, and in its environment:
+  TAUPE_EVENT, TAUPE_TUNNEL, TAUPE_PEER (name or key), TAUPE_ENDPOINT,
+  TAUPE_TEXT (the line that is printed).";
 
 pub(super) const EVENTS_STATUS: &str = "\
 Exit status:
-  0  The reader has ended.
-  1  The tunnels cannot be looked at, or there is no such tunnel.
+  0  Standard output was closed.
+  1  The state cannot be read, or there is no such tunnel.
   2  Wrong usage.";
 
 pub(super) const EVENTS_EXAMPLES: &str = "\
@@ -122,9 +122,9 @@ payload; those of UDP outside the tunnel are not counted. The remote address is 
 application used, even if it is a resolver on this machine and one of the tunnel's name servers \
 answers.\n\n\
 With --follow, Taupe prints a line when a flow begins (+), ends (-) or changes its verdict (=), \
-until a signal arrives or the reader ends. It looks once a second, so it does not see a connection \
-that begins and ends in between. If a look fails, for example because the tunnel is down, Taupe \
-reports this once and continues.";
+until a signal arrives or standard output is closed. It reads the flows once a second, and misses \
+shorter ones. If it cannot read them, for example because the tunnel is down, it reports this once and \
+continues.";
 
 pub(super) const FLOWS_JSON: &str = "\
 JSON:
@@ -148,8 +148,8 @@ Examples:
   sudo taupe flows home --follow";
 
 pub(super) const DOCTOR: &str = "\
-Taupe tests the kernel by loading programs and removing them again. It remembers results other than \
-failures until the machine's next start, prints their age, and tries again with --fresh.";
+Taupe tests the kernel by loading programs and removing them again. It stores results of these tests \
+that are not failures until the next reboot, and prints their age.";
 
 pub(super) const DOCTOR_JSON: &str = "\
 JSON:
@@ -199,12 +199,12 @@ pub(super) struct StatusArguments {
     /// Print JSON
     #[arg(long)]
     json: bool,
-    /// List all peers of a tunnel with many
+    /// List all peers, not only 40
     #[arg(long)]
     peers: bool,
-    /// Print it again every SECONDS (default: 1)
+    /// Repeat every SECONDS (1 without a value)
     ///
-    /// On a terminal it replaces the text before. With `--json` each status is one line.
+    /// On a terminal, each output overwrites the one before. With `--json`, each status is one line.
     #[arg(long, value_name = "SECONDS", num_args = 0..=1, require_equals = true,
         default_missing_value = "1", value_parser = clap::value_parser!(u16).range(1..))]
     watch: Option<u16>,
@@ -275,7 +275,7 @@ pub(super) struct DoctorArguments {
     /// Print JSON
     #[arg(long)]
     json: bool,
-    /// Load all programs again
+    /// Ignore stored results and test again
     #[arg(long)]
     fresh: bool,
 }

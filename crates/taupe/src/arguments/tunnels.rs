@@ -171,9 +171,10 @@ pub(super) struct UpArguments {
     /// Keep blocking selected applications after a signal
     #[arg(long, requires = "foreground")]
     keep_closed: bool,
-    /// Wait until its peers answer (default: 15 s)
+    /// Wait until peers answer (15 s without a value)
     ///
-    /// Fails if one with an Endpoint does not answer in time, and says why. The tunnel stays up.
+    /// Waits for each peer with an Endpoint. If one does not answer in time, `up` fails and prints the
+    /// reason. The tunnel stays up.
     #[arg(long, value_name = "SECONDS", num_args = 0..=1, require_equals = true,
         default_missing_value = "15", value_parser = clap::value_parser!(u16).range(1..),
         conflicts_with = "foreground")]
@@ -209,8 +210,8 @@ pub(super) struct DownArguments {
     file: Option<FileArgument>,
     /// Take down all tunnels, and end this namespace's locks
     ///
-    /// A tunnel of another network namespace stays, which is an error. Locks of other network namespaces
-    /// stay too.
+    /// Does not take down tunnels of other network namespaces: if there are any, the exit status is 1.
+    /// Does not remove the locks of other network namespaces.
     #[arg(long)]
     all: bool,
     /// Do not write the file, despite `SaveConfig = true`

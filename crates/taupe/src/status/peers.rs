@@ -80,7 +80,7 @@ fn summary(text: &mut String, peers: &[Peer], now: Duration) {
     let sum = |of: fn(&Peer) -> u64| bytes(peers.iter().map(of).fold(0, u64::saturating_add));
     let _ = writeln!(
         text,
-        "  {} peers: {in_session} with a session, {quiet} quiet, {never} never connected\n  \
+        "  {} peers: {in_session} with a session, {quiet} with an expired session, {never} never connected\n  \
          {} received, {} sent",
         peers.len(),
         sum(|peer| peer.received_bytes),
@@ -189,7 +189,7 @@ mod tests {
             peer(4, None, Some(180)),
         ];
         let expected = "  \
-            4 peers: 1 with a session, 2 quiet, 1 never connected\n  \
+            4 peers: 1 with a session, 2 with an expired session, 1 never connected\n  \
             4.0 MiB received, 4.0 KiB sent\n  \
             peer                      endpoint         handshake  received     sent\n  \
             Zoë's computer in the a…  192.0.2.3:51820      2 min   1.0 MiB  1.0 KiB\n  \

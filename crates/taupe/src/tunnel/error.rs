@@ -128,8 +128,9 @@ pub(super) enum TunnelError {
     OtherVersion { name: String, outcome: String },
     /// The tunnel stays up.
     #[error(
-        "{interface} is up, but not all its peers have answered within {seconds} s: {reasons}; `taupe status \
-         {interface}` shows if they do now, and `taupe down {interface}` takes it down"
+        "{interface} is up, but at least one peer with an Endpoint did not answer within {seconds} s: \
+         {reasons}; to check again, run `taupe status {interface}`; to take the tunnel down, run `taupe \
+         down {interface}`"
     )]
     NoAnswer {
         interface: String,

@@ -8,14 +8,14 @@ use std::time::{Duration, Instant};
 use taupe_client::{PeerUpdate, PublicKey, SetRequest};
 use taupe_inspect::status::{USUAL_CAUSES, look, silent_peers};
 
-/// Interval at which the tunnel is looked at.
+/// Interval between two reads of the tunnel's state.
 const INTERVAL: Duration = Duration::from_millis(50);
 
-/// Waits until every peer that this side calls has answered. A peer without an `Endpoint` calls
-/// itself, whenever it likes.
+/// Waits until each peer with an `Endpoint` has answered a handshake. Ignores peers without one: they
+/// start handshakes themselves.
 pub(super) fn for_answers(interface: &str, time: Duration) -> Result<(), TunnelError> {
     let end = Instant::now() + time;
-    let mut called = HashSet::new();
+    let mut started = HashSet::new();
     loop {
         let silent = silent_peers(interface);
         if let Ok(silent) = &silent {
@@ -26,8 +26,8 @@ pub(super) fn for_answers(interface: &str, time: Duration) -> Result<(), TunnelE
             // address later.
             let reachable = silent.iter().filter(|peer| peer.has_endpoint);
             let keys = reachable.map(|peer| peer.public_key);
-            let new: Vec<_> = keys.filter(|key| called.insert(*key)).collect();
-            call(interface, new);
+            let new: Vec<_> = keys.filter(|key| started.insert(*key)).collect();
+            start_handshakes(interface, new);
         }
         if Instant::now() >= end {
             return Err(TunnelError::NoAnswer {
@@ -43,8 +43,9 @@ pub(super) fn for_answers(interface: &str, time: Duration) -> Result<(), TunnelE
     }
 }
 
-/// Has the device send a packet to peers. If it refuses, they stay silent.
-fn call(interface: &str, peers: Vec<PublicKey>) {
+/// Requests an empty packet to each peer, which starts a handshake. Ignores errors: the peers then
+/// count as silent.
+fn start_handshakes(interface: &str, peers: Vec<PublicKey>) {
     if peers.is_empty() {
         return;
     }
@@ -69,7 +70,7 @@ fn findings(interface: &str) -> String {
         .flat_map(|tunnel| tunnel.findings);
     let texts: Vec<_> = findings.map(|finding| finding.text).collect();
     match texts.is_empty() {
-        true => format!("no handshake was answered; {USUAL_CAUSES}"),
+        true => format!("a peer has not answered a handshake; {USUAL_CAUSES}"),
         false => texts.join("; "),
     }
 }

@@ -12,9 +12,8 @@ use crate::error::TransparentError;
 use crate::pins::{self, Pins};
 use crate::syscall;
 
-/// Iterators that only the process that loads them reads. They are not pinned, because everybody who
-/// reads a pin has the kernel run the program, even a search through the file system: the reader of
-/// `taupe_adopt` becomes the tunnel's daemon.
+/// Iterators that only the process that loads them reads. They are not pinned: reading a pin runs its
+/// program, even if only `grep -r` reads it, and the reader of `taupe_adopt` becomes the tunnel's daemon.
 const OF_LOADER: [&str; 3] = ["taupe_adopt", "taupe_namespaces", "taupe_outside"];
 
 /// Links of iterators, by the names of their programs.

@@ -44,7 +44,8 @@ impl Programs {
         Ok(drain_error)
     }
 
-    /// Removes programs while others block what they have blocked, or while nothing needs to be blocked.
+    /// Removes programs without draining. Use it only if other programs block the same traffic, or if
+    /// nothing needs to be blocked.
     pub(super) fn remove_undrained(pins: &Pins) -> Result<(), TransparentError> {
         // Without the lock a reader could keep the directory from being removed.
         let _lock = pins.lock_exclusive();

@@ -1,14 +1,15 @@
-//! Succession of another version's programs, whose maps have another layout and whose process has
-//! ended. Its kill switch still blocks the selected applications.
+//! Replaces the programs of another version whose process has ended, if its maps have another layout.
+//! Its kill switch still blocks the selected applications.
 //!
 //! Maps of another layout cannot be taken over. The new programs get maps and pins of their own and
-//! are attached beside the earlier ones, which block until the new ones do all their work. Then the
-//! earlier ones are removed. So at every moment a complete set of programs is attached. If a process
-//! ends in between, both sets block, and the next one continues.
+//! are attached beside the earlier programs, which block until the new ones do all their work. Then the
+//! earlier programs are removed. So at every moment a complete set of programs is attached. If a process
+//! ends in between, both sets block, and the next process continues.
 //!
-//! The new programs classify the sockets that processes have open. Connections that were in the tunnel
-//! and that they do not select would continue outside it, such as those that a process has closed and
-//! that still send. They are ended before. The table of flows names them, so its layout must be known.
+//! The new programs classify the sockets that processes have open. Some connections used the tunnel but
+//! are not selected by the new programs, for example closed sockets that still send. They are closed
+//! before the earlier programs are removed; otherwise they would bypass the tunnel. The flow table lists
+//! them, so its layout must be the same.
 
 use std::collections::HashSet;
 use std::io;
@@ -45,8 +46,8 @@ impl Programs {
     ///
     /// # Errors
     ///
-    /// [`TransparentError::Call`] names the pin that cannot be removed; [`TransparentError::Map`]. What
-    /// is left of the earlier programs blocks.
+    /// [`TransparentError::Call`] names the pin that cannot be removed; [`TransparentError::Map`]. Earlier
+    /// programs that remain continue to block.
     pub fn remove_earlier(&self) -> Result<(), TransparentError> {
         for earlier in self.pins.earlier() {
             self.end_unselected(&earlier)?;
@@ -56,7 +57,7 @@ impl Programs {
         Ok(())
     }
 
-    /// Ends the sockets whose flows the earlier programs have sent into the tunnel, and which these
+    /// Closes the sockets whose flows the earlier programs have sent into the tunnel, and which these
     /// programs do not select.
     fn end_unselected(&self, earlier: &Pins) -> Result<(), TransparentError> {
         let flows = maps::pinned_flows(earlier)?;
@@ -82,7 +83,7 @@ impl Programs {
             match sockets.destroy(&socket.id) {
                 Err(error) if error.source.kind() != io::ErrorKind::NotFound => warn!(
                     %error,
-                    "a connection that was in the tunnel cannot be ended, and continues outside it"
+                    "cannot close a connection that used the tunnel; its traffic now bypasses the tunnel"
                 ),
                 _ => {}
             }

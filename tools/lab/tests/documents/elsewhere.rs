@@ -91,8 +91,8 @@ pub(crate) const ELSEWHERE: &[Elsewhere] = &[
     at("podman run --detach --name gateway --cap-drop all --cap-add NET_ADMIN --security-opt no-new-privileges --device /dev/net/tun --publish 51820:51820/udp taupe:0.1.0 device --foreground wg0", Test(IMAGE, "gateway")),
     at("podman cp gateway.conf gateway:/run/gateway.conf", Test(IMAGE, "gateway")),
     at("podman exec gateway taupe setconf wg0 /run/gateway.conf", Test(IMAGE, "gateway")),
-    at("podman run --detach --name vpn --user 0 --cap-drop all --cap-add NET_ADMIN --security-opt no-new-privileges --device /dev/net/tun --sysctl net.ipv4.conf.all.src_valid_mark=1 --volume ./home.conf:/home.conf:ro taupe:0.1.0 up --foreground --no-firewall /home.conf", ByHand("no test starts a container with all traffic in the tunnel")),
-    at("podman run --rm --network container:vpn docker.io/curlimages/curl https://example.org/", ByHand("as above")),
+    at("podman run --detach --name vpn --user 0 --cap-drop all --cap-add NET_ADMIN --security-opt no-new-privileges --device /dev/net/tun --sysctl net.ipv4.conf.all.src_valid_mark=1 --volume ./home.conf:/home.conf:ro taupe:0.1.0 up --foreground --no-firewall /home.conf", Test(IMAGE, "all_traffic")),
+    at("podman run --rm --network container:vpn docker.io/curlimages/curl https://example.org/", Test(IMAGE, "all_traffic")),
     // Other processors and systems.
     at("scripts/cross build aarch64-unknown-linux-gnu", Step("scripts/cross build $triple")),
     at("scripts/cross test aarch64-unknown-linux-gnu", Step("scripts/cross test aarch64-unknown-linux-gnu")),

@@ -1,10 +1,12 @@
-//! The container image, run by podman: a proxy without rights, a gateway with one capability.
+//! The container image, run by podman: a proxy without rights, a gateway with one capability, and all
+//! traffic of a container.
 
 use crate::build;
 use crate::machine::{BEYOND, PORT, TUNNEL, serve};
 use std::fs;
 use std::os::unix::fs::PermissionsExt as _;
 use std::time::Duration;
+use taupe_lab::capture::Capture;
 use taupe_lab::host::{Host, neighbours};
 use taupe_lab::process::{Process, wait_until};
 use taupe_lab::sandbox::{scratch, step};
@@ -98,30 +100,77 @@ pub(crate) fn proxy() -> Result<()> {
         near.listens(taupe_lab::host::Transport::Tcp, 1080)
     })?;
     step("through the proxy");
-    let url = format!("http://{BEYOND}:{PORT}/");
-    let proxy = "socks5h://127.0.0.1:1080";
-    let answer = near.run(&[
-        "curl",
-        "--silent",
-        "--http0.9",
-        "--max-time",
-        "20",
-        "--proxy",
-        proxy,
-        &url,
-    ])?;
-    ensure!(answer.text() == TUNNEL, "the server sees {}", answer.text());
+    let answer = ask(&near, &["--proxy", "socks5h://127.0.0.1:1080"])?;
+    ensure!(answer == TUNNEL, "the server sees {answer}");
     podman.run(&["stop", "--time", "10", "taupe"]).map(drop)
+}
+
+/// `taupe up` as root with `NET_ADMIN`: no packet of the network namespace leaves outside the tunnel,
+/// also after its processes have been killed.
+pub(crate) fn all_traffic() -> Result<()> {
+    let (near, far) = neighbours()?;
+    far.ip(&["address", "add", &BEYOND.to_string(), "dev", "lo"])?;
+    near.ip(&["route", "add", &BEYOND.to_string(), "via", "192.0.2.2"])?;
+    serve(&far)?;
+    let outside = ask(&near, &[])?;
+    ensure!(outside != TUNNEL, "the server sees {outside}");
+    let server = Server::start(&near, &far)?;
+    let file = scratch("home.conf");
+    let text = server.file("", "AllowedIPs = 0.0.0.0/0, ::/0");
+    fs::write(&file, text).map_err(Error::io("home.conf"))?;
+    let podman = Podman::new(&near)?;
+    let tun = make_tun(&near)?;
+    let volume = format!("{}:/home.conf:ro", file.display());
+    let options = [
+        "--user",
+        "0",
+        "--cap-add",
+        "NET_ADMIN",
+        "--device",
+        &tun,
+        "--volume",
+        &volume,
+    ];
+    let up = ["up", "--foreground", "--no-firewall", "/home.conf"];
+    let mut process = podman.start(&options, &up)?;
+    wait_until("the tunnel", SOON, || {
+        ensure!(process.runs()?, "{}", process.output());
+        let healthy = ["exec", "taupe", "/usr/bin/taupe", "status", "home"];
+        Ok(near.attempt(&podman.words(&healthy))?.status == Some(0))
+    })?;
+    let capture = Capture::start(&near, "eth0", &format!("host {BEYOND}"))?;
+    let answer = ask(&near, &[])?;
+    ensure!(answer == TUNNEL, "the server sees {answer}");
+    step("killed");
+    podman.run(&["kill", "--signal", "KILL", "taupe"])?;
+    process.wait(SOON)?;
+    let answer = ask(&near, &[]);
+    ensure!(answer.is_err(), "the server sees {answer:?}");
+    let packets = capture.stop()?;
+    ensure!(packets.is_empty(), "outside the tunnel: {packets:?}");
+    Ok(())
+}
+
+/// Returns the address that the server sees of a client.
+fn ask(client: &Host, options: &[&str]) -> Result<String> {
+    let url = format!("http://{BEYOND}:{PORT}/");
+    let first = ["curl", "--silent", "--http0.9", "--max-time", "20"];
+    let answer = client.run(&[&first, options, &[&url]].concat())?;
+    Ok(answer.text().to_owned())
+}
+
+/// Makes a `/dev/net/tun` that everybody may open, as distributions do, and returns podman's option for it.
+fn make_tun(host: &Host) -> Result<String> {
+    let tun = scratch("tun").display().to_string();
+    host.run(&["mknod", "-m", "666", &tun, "c", "10", "200"])?;
+    Ok(format!("{tun}:/dev/net/tun"))
 }
 
 /// `taupe device` as nobody, with `NET_ADMIN` as ambient capability.
 pub(crate) fn gateway() -> Result<()> {
     let (near, _far) = neighbours()?;
     let podman = Podman::new(&near)?;
-    // Distributions let everybody open it; this machine may not.
-    let tun = scratch("tun").display().to_string();
-    near.run(&["mknod", "-m", "666", &tun, "c", "10", "200"])?;
-    let device = format!("{tun}:/dev/net/tun");
+    let device = make_tun(&near)?;
     let mut process = podman.start(
         &["--cap-add", "NET_ADMIN", "--device", &device],
         &["device", "--foreground", "wg0"],

@@ -60,6 +60,7 @@ fn main() {
     if with_image {
         tests.push(SystemTest::new("image_proxy", image::proxy));
         tests.push(SystemTest::new("image_gateway", image::gateway));
+        tests.push(SystemTest::new("image_all_traffic", image::all_traffic));
     }
     Suite::new(tests)
         .prepare(move || {

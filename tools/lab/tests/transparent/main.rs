@@ -203,7 +203,7 @@ fn main() {
         SystemTest::new("nested_in_adapter_mode", nested::in_adapter_mode).limit(long),
         SystemTest::new("nested_in_transparent_mode", nested::in_transparent_mode).limit(long),
         SystemTest::new("nested_by_wireguard_go", nested::by_wireguard_go).limit(long),
-        SystemTest::new("nested_silent_peer", nested::who_is_silent).limit(2 * long),
+        SystemTest::new("nested_silent_peer", nested::silence::of_the_outer_peer).limit(2 * long),
         SystemTest::new("nested_again_at_once", nested::again_at_once).limit(long),
         SystemTest::new("nested_by_name", nested::names::through_the_outer_tunnel).limit(long),
         SystemTest::new(

@@ -2,11 +2,12 @@
 //! another implementation.
 
 pub(crate) mod names;
+pub(crate) mod silence;
 
 use std::io::{Read, Write};
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, TcpListener};
 use std::thread;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use rustix::process::{Signal, kill_process};
 use taupe_lab::capture::Capture;
@@ -316,10 +317,22 @@ pub(crate) fn in_adapter_mode() -> Result<()> {
         reloaded.stderr
     );
     nested.expect_within(&any)?;
-    step("killed");
+    step("killed, and the outer device's process does not end at once");
+    let outer_process = world.server_of("home")?;
+    let send = |signal| kill_process(outer_process, signal).map_err(Error::io("kill"));
+    send(Signal::STOP)?;
     nested.kill()?;
     nested.expect(&any, [None, None])?;
-    nested.up(&[&inner, "--via", &outer])?;
+    let program = Implementation::Taupe.program()?.display().to_string();
+    let mut up = world
+        .near
+        .spawn(&[&program, "up", &inner, "--via", &outer])?;
+    wait_until("`up`, which waits", Duration::from_secs(15), || {
+        Ok(!up.runs()? || up.watches_a_process())
+    })?;
+    send(Signal::CONT)?;
+    let status = up.wait(Duration::from_secs(30))?;
+    ensure!(status.success(), "{status}: {}", up.output());
     nested.expect_within(&any)?;
     world.down(&inner)?;
     world.is_as_before(&before, "after down")?;
@@ -403,89 +416,6 @@ pub(crate) fn in_transparent_mode() -> Result<()> {
     nested.expect(&selected, [None, None])?;
     world.taupe(&["down", &inner])?;
     world.is_as_before(&before, "after the foreground")
-}
-
-/// The silent peer is the outer one, not the inner one whose datagrams it carries; this network's
-/// next hop has nothing to do with the inner one.
-pub(crate) fn who_is_silent() -> Result<()> {
-    let nested = Nested::new()?;
-    let world = &nested.world;
-    let selected = Application::new("mole")?;
-    let (inner, outer) = (nested.inner("AllowedApps = mole")?, nested.outer("")?);
-    nested.up(&[&inner, "--via", &outer])?;
-    nested.expect_within(&selected)?;
-    one_way(&nested, &selected)?;
-    let swallow = format!(
-        "table inet swallow {{ chain input {{ type filter hook input priority 0; \
-         udp dport {ENDPOINT_PORT} drop; }}; chain output {{ type filter hook output priority 0; \
-         udp sport {ENDPOINT_PORT} drop; }}; }}"
-    );
-    world.far.run_with_input(&["nft", "-f", "-"], &swallow)?;
-    let silent = SocketAddr::new(world.neighbour(), ENDPOINT_PORT).to_string();
-    let (blamed, _) = ENDPOINT.split_once(':').unwrap_or_default();
-    let mut found = String::new();
-    // Longer than the time after which the network is named, from the second handshake on.
-    let begin = Instant::now();
-    let done = wait_until("what says who", Duration::from_secs(90), || {
-        // Traffic for the tunnels.
-        let ask = format!("exec 3<>/dev/tcp/{}/{PORT}", WEB[0]);
-        world
-            .near
-            .attempt(&["timeout", "1", &selected.0, "-c", &ask])?;
-        let result = world.taupe(&["status", INNER])?;
-        found = result.stdout;
-        let of_outer = "home, which it goes through:";
-        let wrong = found.lines().filter(|line| line.contains("[!]"));
-        let wrong: Vec<_> = wrong.collect();
-        // The inner tunnel may be the first to report silence, but must not name the network.
-        let blames = |line: &&str| line.contains(blamed) && line.contains("next hop");
-        ensure!(!wrong.iter().any(blames), "{found}");
-        let is_named = |line: &&str| line.contains(&silent) && line.contains(of_outer);
-        Ok(result.status == Some(2)
-            && begin.elapsed() > Duration::from_secs(40)
-            && matches!(&*wrong, [line] if is_named(line)))
-    });
-    ensure!(done.is_ok(), "{}: {found}", done.unwrap_err());
-    world
-        .far
-        .run(&["nft", "delete", "table", "inet", "swallow"])?;
-    wait_until("the end of the silence", Duration::from_secs(60), || {
-        let is_answered = world.asks(&selected, WEB[0])?.as_deref() == Some(WITHIN[0]);
-        Ok(is_answered && world.taupe(&["status", INNER])?.status == Some(0))
-    })?;
-    world.down(&inner)
-}
-
-/// The outer device's packets are lost, while its peer keeps sending. The outer tunnel cannot
-/// detect this; the message stands beside the inner peer's silence.
-fn one_way(nested: &Nested, selected: &Application) -> Result<()> {
-    let world = &nested.world;
-    step("only one direction");
-    world.calls(1)?;
-    let deaf = format!(
-        "table inet deaf {{ chain input {{ type filter hook input priority 0; \
-         udp dport {ENDPOINT_PORT} drop; }}; }}"
-    );
-    world.far.run_with_input(&["nft", "-f", "-"], &deaf)?;
-    let mut found = String::new();
-    // Initiations that the inner peer repeats end a silence before it is reported. TCP repeats packets of
-    // an old connection for one to two minutes, and the inner peer its initiations for 90 seconds more.
-    let done = wait_until("what is not known", Duration::from_secs(300), || {
-        let ask = format!("exec 3<>/dev/tcp/{}/{PORT}", WEB[0]);
-        world
-            .near
-            .attempt(&["timeout", "1", &selected.0, "-c", &ask])?;
-        let output = world.taupe(&["status", INNER])?;
-        found = output.stdout;
-        let wrong = found.lines().filter(|line| line.contains("[!]"));
-        let of_outer = "home, which it goes through, receives packets from its peer; whether";
-        let is_reported = found.lines().any(|line| line.contains(of_outer));
-        Ok(output.status == Some(2) && wrong.count() == 1 && is_reported)
-    });
-    ensure!(done.is_ok(), "{}: {found}", done.unwrap_err());
-    world.far.run(&["nft", "delete", "table", "inet", "deaf"])?;
-    world.calls(0)?;
-    nested.expect_within(selected)
 }
 
 /// Each is rejected with one line that gives a remedy, and changes nothing.

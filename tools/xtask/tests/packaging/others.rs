@@ -30,6 +30,11 @@ fn pkgbuild_puts_the_files_into_its_package() {
     ] {
         assert!(files.iter().any(|it| it == file), "no {file}: {files:?}");
     }
+    let notices = place.prefix().join("usr/share/licenses/taupe/NOTICES");
+    let notices = fs::read_to_string(notices).expect("notices");
+    for part in ["\nrustix-", "\nThe Rust standard library:\n"] {
+        assert!(notices.contains(part), "no {part:?} in the notices");
+    }
     let install = fs::read_to_string(format!("{REPOSITORY}/packaging/arch/taupe.install"));
     assert!(
         install

@@ -36,7 +36,7 @@ pub(crate) fn doctor() -> Result<()> {
         Ok(check.map(ToString::to_string).unwrap_or_default())
     };
     let (again, fresh) = (mode(&[])?, mode(&["--fresh"])?);
-    ensure!(again.contains("--fresh tries again"), "{again}");
+    ensure!(again.contains("--fresh tests again"), "{again}");
     ensure!(
         !fresh.contains("--fresh") && !fresh.contains("\"fail\""),
         "{fresh}"
