@@ -2,7 +2,7 @@
 
 use crate::status::{Finding, FindingCode, Peer, SESSION_LIFETIME, State, Status, Tunnel};
 use serde::Serialize;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 /// A change of a tunnel. It serialises to a line of `taupe events --json`.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize)]
@@ -35,6 +35,8 @@ pub enum Change {
     FindingEnded {
         /// Its code.
         code: FindingCode,
+        /// Public key of its peer in base64, if it was about one.
+        peer: Option<String>,
     },
     /// A peer has a session after it had none.
     PeerConnected(EventPeer),
@@ -141,6 +143,8 @@ impl Snapshot {
         }
         let gone = before.tunnels.iter();
         for (name, tunnel) in gone.filter(|(name, _)| !self.tunnels.contains_key(*name)) {
+            let peers = self.peer_changes(before.time, &tunnel.peers, &[]);
+            self.add(&mut events, name, peers);
             let is_news = tunnel.state != State::Down;
             self.add(&mut events, name, is_news.then_some(Change::Down));
         }
@@ -162,7 +166,12 @@ impl Snapshot {
 
     fn peer_changes(&self, then: u64, before: &[Peer], now: &[Peer]) -> Vec<Change> {
         let before: BTreeMap<_, _> = before.iter().map(|it| (&it.public_key, it)).collect();
-        let mut changes = Vec::new();
+        let keys: BTreeSet<_> = now.iter().map(|it| &it.public_key).collect();
+        let missing = before.values().filter(|it| !keys.contains(&it.public_key));
+        let with_session = missing.filter(|it| has_session(it, then));
+        let mut changes: Vec<_> = with_session
+            .map(|it| Change::PeerGone(EventPeer::of(it)))
+            .collect();
         for peer in now {
             let was = before.get(&peer.public_key);
             let had = was.is_some_and(|was| has_session(was, then));
@@ -198,13 +207,24 @@ fn state_change(before: Option<&Tunnel>, now: &Tunnel) -> Option<Change> {
     })
 }
 
-/// Returns the findings that have begun or ended, by their codes: the texts contain times.
+fn by_key(findings: &[Finding]) -> BTreeMap<(&'static str, Option<&str>), &Finding> {
+    let findings = findings.iter();
+    findings
+        .map(|it| ((it.code.name(), it.peer.as_deref()), it))
+        .collect()
+}
+
+/// Returns the findings that have begun or ended. Findings with the same code and peer count as one, since
+/// their texts contain times.
 fn finding_changes(before: &Tunnel, now: &Tunnel) -> Vec<Change> {
-    let lacks = |tunnel: &Tunnel, code| tunnel.findings.iter().all(|it| it.code != code);
-    let begun = now.findings.iter().filter(|it| lacks(before, it.code));
-    let begun = begun.map(|it| Change::FindingBegun(it.clone()));
-    let ended = before.findings.iter().filter(|it| lacks(now, it.code));
-    let ended = ended.map(|it| Change::FindingEnded { code: it.code });
+    let (before, now) = (by_key(&before.findings), by_key(&now.findings));
+    let begun = now.iter().filter(|(key, _)| !before.contains_key(*key));
+    let begun = begun.map(|(_, it)| Change::FindingBegun((*it).clone()));
+    let ended = before.iter().filter(|(key, _)| !now.contains_key(*key));
+    let ended = ended.map(|(_, it)| Change::FindingEnded {
+        code: it.code,
+        peer: it.peer.clone(),
+    });
     begun.chain(ended).collect()
 }
 
@@ -235,6 +255,7 @@ mod tests {
         let finding = |code: &FindingCode| Finding {
             code: *code,
             text: "a sentence".to_owned(),
+            peer: None,
         };
         Tunnel {
             state: if codes.is_empty() {
@@ -292,6 +313,54 @@ mod tests {
             names(&up.since(&other)),
             [("home", "up"), ("home", "finding-ended")]
         );
+    }
+
+    #[test]
+    fn findings_about_several_peers_are_several() {
+        let silent = |time, peers: &[&str]| {
+            let mut home = tunnel("home", &[FindingCode::NoRoute], vec![]);
+            home.findings.extend(peers.iter().map(|key| Finding {
+                code: FindingCode::PeerSilent,
+                text: format!("silent since {time}"),
+                peer: Some((*key).to_owned()),
+            }));
+            look(time, vec![home])
+        };
+        let peers = |events: Vec<Event>| -> Vec<(&'static str, Option<String>)> {
+            let of = |event: Event| match event.change {
+                Change::FindingBegun(finding) => ("begun", finding.peer),
+                Change::FindingEnded { peer, .. } => ("ended", peer),
+                change => panic!("{change:?}"),
+            };
+            events.into_iter().map(of).collect()
+        };
+        let (a, b) = (Some("a".to_owned()), Some("b".to_owned()));
+        let one = silent(1, &["a"]);
+        let both = silent(2, &["a", "b"]);
+        assert_eq!(peers(both.since(&one)), [("begun", b.clone())]);
+        let other = silent(3, &["b"]);
+        assert_eq!(
+            peers(other.since(&one)),
+            [("begun", b.clone()), ("ended", a.clone())]
+        );
+        let none = silent(4, &[]);
+        assert_eq!(peers(none.since(&both)), [("ended", a), ("ended", b)]);
+    }
+
+    #[test]
+    fn peers_go_with_their_tunnel() {
+        let session = || {
+            vec![
+                peer("a", Some(1000), "192.0.2.1:1"),
+                peer("b", None, "192.0.2.2:1"),
+            ]
+        };
+        let there = look(1000, vec![tunnel("home", &[], session())]);
+        let removed = look(1001, vec![tunnel("home", &[], vec![])]);
+        assert_eq!(names(&removed.since(&there)), [("home", "peer-gone")]);
+        let down = look(1001, vec![]);
+        let events = down.since(&there);
+        assert_eq!(names(&events), [("home", "peer-gone"), ("home", "down")]);
     }
 
     #[test]

@@ -35,7 +35,7 @@ use taupe_transparent::uplinks::{LinkHeader, survey};
 
 pub use code::FindingCode;
 use devices::Devices;
-pub use devices::{SilentPeer, silent_peers, warnings};
+pub use devices::{peers_with_endpoint, warnings};
 pub use findings::{Finding, SESSION_LIFETIME, State, USUAL_CAUSES};
 use peers::FilePeers;
 pub use peers::{Peer, PeerLanes, PostQuantumStatus};
@@ -380,9 +380,10 @@ impl Tunnel {
         for peer in &device.status.peers {
             // Peers of an outer tunnel always have an Endpoint in their file.
             match peers::assess(device, peer, &FilePeers::default(), Some(device.fwmark)) {
-                Some(findings::PeerAssessment::Finding(Finding { code, text })) => {
-                    let text = peers::of_outer(outer, &text);
-                    self.findings.push(Finding::new(code, text));
+                Some(findings::PeerAssessment::Finding(finding)) => {
+                    let text = peers::of_outer(outer, &finding.text);
+                    let finding = Finding { text, ..finding };
+                    self.findings.push(finding.of_peer(peers::encoded(peer)));
                 }
                 Some(findings::PeerAssessment::Note(note)) => {
                     self.notes.push(peers::of_outer(outer, &note))
@@ -403,7 +404,7 @@ impl Tunnel {
             match peers::assess(device, peer, file, mark) {
                 Some(findings::PeerAssessment::Finding(_)) if is_cut_off => {}
                 Some(findings::PeerAssessment::Finding(finding)) => {
-                    self.findings.push(finding);
+                    self.findings.push(finding.of_peer(peers::encoded(peer)));
                     let doubt = self.via.as_deref().map(findings::one_way_note);
                     self.notes
                         .extend(doubt.filter(|doubt| !self.notes.contains(doubt)));

@@ -2,12 +2,12 @@
 
 use crate::arguments::EventsOrder;
 use crate::console::{NotPrinted, print, say};
+use crate::repeat::repeat;
 use crate::root;
 use crate::status::{StatusCommandError, with_advice};
-use crate::system::is_closed_within;
 use std::ffi::{OsStr, OsString};
 use std::io::{self, Write as _};
-use std::process::{Command, ExitCode, Stdio};
+use std::process::{Command, ExitCode, ExitStatus, Stdio};
 use std::time::Duration;
 use taupe_adapter::Compatibility;
 use taupe_inspect::events::{Change, Event, EventPeer, Snapshot};
@@ -28,33 +28,19 @@ pub(crate) fn main(order: &EventsOrder, arguments: &[OsString]) -> ExitCode {
 
 fn run(order: &EventsOrder, arguments: &[OsString]) -> Result<(), StatusCommandError> {
     root::require(Compatibility::Taupe, arguments)?;
-    let mut status = Ok(status::look(order.file.as_deref())?);
+    let read = || status::look(order.file.as_deref());
     let mut before = Snapshot::none();
-    let mut failed = None;
-    loop {
-        match status {
-            Ok(status) => {
-                let snapshot = Snapshot::new(now().as_secs(), status);
-                for event in snapshot.since(&before) {
-                    report(order, &event)?;
-                }
-                before = snapshot;
-                failed = None;
+    let handle = |status: Result<status::Status, &status::StatusError>| {
+        if let Ok(status) = status {
+            let snapshot = Snapshot::new(now().as_secs(), status);
+            for event in snapshot.since(&before) {
+                report(order, &event)?;
             }
-            // Once, even if it continues.
-            Err(failure) => {
-                let why = with_advice(&failure);
-                if failed.as_ref() != Some(&why) {
-                    say(&format_args!("[!] {why}; trying again every second"));
-                }
-                failed = Some(why);
-            }
+            before = snapshot;
         }
-        if is_closed_within(EVERY) {
-            return Ok(());
-        }
-        status = status::look(order.file.as_deref());
-    }
+        Ok(())
+    };
+    Ok(repeat(EVERY, read()?, read, with_advice, handle)?)
 }
 
 fn report(order: &EventsOrder, event: &Event) -> Result<(), NotPrinted> {
@@ -64,10 +50,12 @@ fn report(order: &EventsOrder, event: &Event) -> Result<(), NotPrinted> {
         false => format!("{text}\n"),
     };
     print(printed.as_bytes())?;
-    if let Some(command) = &order.command
-        && let Err(error) = execute(command, event, &text)
-    {
-        say(&format_args!("[!] /bin/sh cannot be run: {error}"));
+    if let Some(command) = &order.command {
+        match execute(command, event, &text) {
+            Ok(status) if status.success() => {}
+            Ok(status) => say(&format_args!("[!] the command of --exec: {status}")),
+            Err(error) => say(&format_args!("[!] /bin/sh cannot be run: {error}")),
+        }
     }
     Ok(())
 }
@@ -86,7 +74,7 @@ fn line(event: &Event) -> String {
             format!("{tunnel}: degraded: {}", texts.join("; "))
         }
         Change::FindingBegun(Finding { text, .. }) => format!("{tunnel}: {text}"),
-        Change::FindingEnded { code } => format!("{tunnel}: resolved: {}", code.name()),
+        Change::FindingEnded { code, .. } => format!("{tunnel}: resolved: {}", code.name()),
         Change::PeerConnected(peer) => {
             format!("{tunnel}: peer {} connected{}", peer.shown(), at(peer))
         }
@@ -101,8 +89,11 @@ fn line(event: &Event) -> String {
     }
 }
 
+/// Bytes of an event's text in the environment, at most. The kernel limits a variable to 128 KiB (execve(2)).
+const MAX_TEXT: usize = 4096;
+
 /// Runs a command to its end.
-fn execute(command: &OsStr, event: &Event, text: &str) -> io::Result<()> {
+fn execute(command: &OsStr, event: &Event, text: &str) -> io::Result<ExitStatus> {
     let (peer, endpoint) = match &event.change {
         Change::PeerConnected(peer) | Change::PeerGone(peer) | Change::PeerRoamed { peer, .. } => {
             (peer.shown(), peer.endpoint.as_deref().unwrap_or_default())
@@ -116,12 +107,16 @@ fn execute(command: &OsStr, event: &Event, text: &str) -> io::Result<()> {
         .env("TAUPE_TUNNEL", &event.tunnel)
         .env("TAUPE_PEER", peer)
         .env("TAUPE_ENDPOINT", endpoint)
-        .env("TAUPE_TEXT", text)
+        .env(
+            "TAUPE_TEXT",
+            text.get(..text.floor_char_boundary(MAX_TEXT))
+                .unwrap_or(text),
+        )
         .stdin(Stdio::piped())
         .spawn()?;
     if let Some(mut input) = child.stdin.take() {
         // The command need not read it.
         let _ = input.write_all(json::line(event).as_bytes());
     }
-    child.wait().map(drop)
+    child.wait()
 }

@@ -60,6 +60,7 @@ cfg_if::cfg_if! {
         mod plan;
         mod plan_note;
         mod progress;
+        mod repeat;
         mod report;
         mod root;
         mod start_advice;

@@ -6,8 +6,8 @@ mod print;
 use crate::arguments::StatusOrder;
 use crate::console::{self, NotPrinted};
 use crate::paint::Paint;
+use crate::repeat::repeat;
 use crate::root;
-use crate::system::is_closed_within;
 use std::ffi::OsString;
 use std::io::{self, IsTerminal as _};
 use std::process::ExitCode;
@@ -59,19 +59,21 @@ fn run(order: &StatusOrder, arguments: &[OsString]) -> Result<State, StatusComma
         // A missing tunnel counts as down.
         return Ok(status.state.unwrap_or(State::Down));
     };
-    loop {
-        let status = look(order.file.as_deref())?;
+    let read = || look(order.file.as_deref());
+    let mut state = None;
+    let handle = |status: Result<status::Status, &status::StatusError>| {
+        let Ok(status) = status else { return Ok(()) };
         let text = match (order.json, io::stdout().is_terminal()) {
             (true, _) => json::line(&status),
             // From the top of the screen, and nothing below (ECMA-48 sections 8.3.21 and 8.3.39).
             (false, true) => format!("\x1b[H\x1b[J{}", text(&status, order)),
             (false, false) => text(&status, order) + "\n",
         };
-        console::print(text.as_bytes())?;
-        if is_closed_within(every) {
-            return Ok(status.state.unwrap_or(State::Down));
-        }
-    }
+        state = status.state;
+        console::print(text.as_bytes())
+    };
+    repeat(every, read()?, read, with_advice, handle)?;
+    Ok(state.unwrap_or(State::Down))
 }
 
 fn text(status: &status::Status, order: &StatusOrder) -> String {

@@ -301,7 +301,7 @@ pub enum DiagnosticKind {
     Lanes,
     /// Not a name.
     #[error(
-        "Name is longer than {} characters, or contains an invisible character",
+        "Name is longer than {} characters, or contains an invisible character or a blank other than the space",
         super::MAX_PEER_NAME
     )]
     Name,

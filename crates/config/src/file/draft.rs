@@ -69,6 +69,8 @@ pub(super) struct PeerDraft<'a> {
     pub(super) name: Option<PeerName>,
     /// Name from a comment. [`Self::name`] takes precedence.
     pub(super) comment_name: Option<PeerName>,
+    /// Name from a comment after the latest key. It may be above the header of the next peer.
+    last_comment_name: Option<PeerName>,
 }
 
 impl<'a> InterfaceDraft<'a> {
@@ -257,14 +259,21 @@ impl<'a> PeerDraft<'a> {
             persistent_keepalive: None,
             name: None,
             comment_name: None,
+            last_comment_name: None,
         }
     }
 
     /// Reads a comment: the text after `#`.
     pub(super) fn comment(&mut self, comment: Span<'a>) {
-        if self.comment_name.is_none() {
-            self.comment_name = peer_name::in_comment(comment.text);
+        if self.last_comment_name.is_none() {
+            self.last_comment_name = peer_name::in_comment(comment.text);
         }
+    }
+
+    /// Takes the name of the comments before a key of this peer, or before the end of the file.
+    pub(super) fn take_comment_name(&mut self) {
+        let name = self.last_comment_name.take();
+        self.comment_name = self.comment_name.take().or(name);
     }
 
     /// Adds a value. `owners` maps networks to peers and lines; `number` is this peer's.

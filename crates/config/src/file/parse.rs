@@ -70,6 +70,9 @@ fn parse_by(text: &[u8], dialect: Dialect, key_paths: KeyPaths<'_>) -> Parsed {
         for (number, line) in lines(without_byte_order_mark(text)) {
             parser.line(number, line);
         }
+        if let CurrentSection::Peer(peer) = &mut parser.section {
+            peer.take_comment_name();
+        }
         parser.finish_peer();
         parser.finish_file();
     }
@@ -195,6 +198,9 @@ impl<'a> Parser<'a> {
         let Some(key) = self.key(name.trim(), body, prefix) else {
             return;
         };
+        if let CurrentSection::Peer(peer) = &mut self.section {
+            peer.take_comment_name();
+        }
         if key.is_hook() {
             // A hook is a command, in which `#` need not begin a comment.
             let command = rest.split_once('=').map_or(text, |(_, command)| command);

@@ -7,8 +7,8 @@ use super::look_alike::is_invisible;
 /// The longest name of a peer, in characters.
 pub const MAX_PEER_NAME: usize = 64;
 
-/// Name of a peer: 1 to [`MAX_PEER_NAME`] characters on one line, without invisible ones, which could
-/// make two names look alike or change a terminal. Not unique, and no part of the protocol.
+/// Name of a peer: 1 to [`MAX_PEER_NAME`] characters on one line. Invisible characters and other blanks than
+/// the space are refused: they could make two names look alike, or change a terminal. Not unique, and no part of the protocol.
 #[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
 pub struct PeerName(String);
 
@@ -19,7 +19,7 @@ impl PeerName {
         let text = text.trim();
         let is_short = (1..=MAX_PEER_NAME).contains(&text.chars().take(MAX_PEER_NAME + 1).count());
         // `#` starts a comment, so a name cannot contain it.
-        let is_allowed = |c: char| !is_invisible(c) && c != '#';
+        let is_allowed = |c: char| !is_invisible(c) && (c == ' ' || !c.is_whitespace()) && c != '#';
         (is_short && text.chars().all(is_allowed)).then(|| Self(text.to_owned()))
     }
 
@@ -71,6 +71,8 @@ mod tests {
             "a\u{1b}[31m",
             "a\u{202e}b",
             "a\u{200b}",
+            "a\u{a0}b",
+            "a\u{3000}b",
             "a # b",
             &format!("{longest}x"),
         ] {

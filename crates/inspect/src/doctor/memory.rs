@@ -32,8 +32,11 @@ const RIGHTS: [(&str, &[&str]); 2] = [
 pub(super) struct Memory {
     /// The key is the conditions and the name of the check.
     trials: BTreeMap<String, RememberedTrial>,
-    conditions: String,
-    /// True if there are new ones since it was read.
+    /// `None` if they are unknown: nothing is stored then.
+    conditions: Option<String>,
+    /// True if no stored result counts.
+    is_fresh: bool,
+    /// True if results have changed since they were read.
     is_changed: bool,
 }
 
@@ -66,28 +69,32 @@ fn conditions() -> Option<String> {
         let lines = text.lines().map(str::to_owned);
         rights.extend(lines.filter(|line| names.iter().any(|name| line.starts_with(name))));
     }
+    // Policies of security modules apply by this label. Kernels without such a module lack both files.
+    let label = fs::read_to_string("/proc/thread-self/attr/current").unwrap_or_default();
     let lockdown = fs::read_to_string("/sys/kernel/security/lockdown").unwrap_or_default();
     Some(format!(
-        "{:x} {} {}",
+        "{:x} {} {} {}",
         objects_hash(),
         rights.join(" "),
+        label.trim_end_matches(['\0', '\n']),
         lockdown.trim()
     ))
 }
 
 impl Memory {
-    /// Reads the trials that root has made, unless all are to be made again.
+    /// Reads the results that root has stored. With `is_fresh`, none of them counts.
     pub(super) fn new(is_fresh: bool) -> Self {
-        let content = if is_fresh { None } else { read() };
         Self {
-            trials: content.map(|content| content.trials).unwrap_or_default(),
-            conditions: conditions().unwrap_or_default(),
+            trials: read().map(|content| content.trials).unwrap_or_default(),
+            conditions: conditions(),
+            is_fresh,
             is_changed: false,
         }
     }
 
-    fn key(&self, name: &str) -> String {
-        format!("{name} {}", self.conditions)
+    fn key(&self, name: &str) -> Option<String> {
+        let conditions = self.conditions.as_ref()?;
+        Some(format!("{name} {conditions}"))
     }
 
     /// Returns the check's result from before, with its age.
@@ -97,7 +104,10 @@ impl Memory {
             result,
             text,
             fix,
-        } = self.trials.get(&self.key(name))?;
+        } = self
+            .trials
+            .get(&self.key(name)?)
+            .filter(|_| !self.is_fresh)?;
         let age = span(now().saturating_sub(Duration::from_secs(*at)));
         Some(Check {
             name,
@@ -107,9 +117,13 @@ impl Memory {
         })
     }
 
-    /// Remembers a check, unless it has failed.
+    /// Stores the result of a check. If it has failed, an earlier result is removed.
     pub(super) fn add(&mut self, check: &Check) {
+        let Some(key) = self.key(check.name) else {
+            return;
+        };
         if !matches!(check.result, Outcome::Ok | Outcome::Warn) {
+            self.is_changed |= self.trials.remove(&key).is_some();
             return;
         }
         let trial = RememberedTrial {
@@ -118,7 +132,7 @@ impl Memory {
             text: check.text.clone(),
             fix: check.fix.clone(),
         };
-        self.trials.insert(self.key(check.name), trial);
+        self.trials.insert(key, trial);
         self.is_changed = true;
     }
 
@@ -156,12 +170,14 @@ fn write(content: &Content) -> io::Result<()> {
     }
     let draft = folder.join(format!("{FILE}.{}", std::process::id()));
     let text = serde_json::to_string(content).map_err(io::Error::other)?;
-    let written = File::options()
+    let mut options = File::options();
+    let mut file = options
         .write(true)
         .create_new(true)
         .mode(0o600)
-        .open(&draft)
-        .and_then(|mut file| file.write_all(text.as_bytes()))
+        .open(&draft)?;
+    let written = file
+        .write_all(text.as_bytes())
         .and_then(|()| fs::rename(&draft, folder.join(FILE)));
     if written.is_err() {
         let _ = fs::remove_file(&draft);
@@ -177,7 +193,8 @@ mod tests {
     fn a_result_is_remembered_for_the_same_conditions() {
         let mut memory = Memory {
             trials: BTreeMap::new(),
-            conditions: "one".to_owned(),
+            conditions: Some("one".to_owned()),
+            is_fresh: false,
             is_changed: false,
         };
         assert_eq!(memory.get("marks"), None);
@@ -191,8 +208,40 @@ mod tests {
         let text = "it works in part (result from 0 s ago; --fresh tests again)";
         assert_eq!(check, Check::warn("marks", text, "mend it"));
         assert_eq!(memory.get("lock"), None);
-        memory.conditions = "two".to_owned();
+        memory.conditions = Some("two".to_owned());
         assert_eq!(memory.get("marks"), None);
+        memory.conditions = Some("one".to_owned());
+        memory.is_fresh = true;
+        assert_eq!(memory.get("marks"), None);
+    }
+
+    #[test]
+    fn a_failure_removes_the_earlier_result() {
+        let mut memory = Memory {
+            trials: BTreeMap::new(),
+            conditions: Some("one".to_owned()),
+            is_fresh: false,
+            is_changed: false,
+        };
+        memory.add(&Check::fail("marks", "it does not work", "mend it"));
+        assert!(!memory.is_changed);
+        memory.add(&Check::ok("marks", "it works"));
+        memory.is_changed = false;
+        memory.add(&Check::fail("marks", "it does not work", "mend it"));
+        assert!(memory.is_changed);
+        assert_eq!(memory.get("marks"), None);
+    }
+
+    #[test]
+    fn nothing_is_stored_for_unknown_conditions() {
+        let mut memory = Memory {
+            trials: BTreeMap::new(),
+            conditions: None,
+            is_fresh: false,
+            is_changed: false,
+        };
+        memory.add(&Check::ok("marks", "it works"));
+        assert!(memory.trials.is_empty() && memory.get("marks").is_none());
     }
 
     #[test]

@@ -3,6 +3,7 @@
 use super::findings::{self, Finding};
 use super::peers::FilePeers;
 use super::{current_file, peers};
+use std::collections::HashSet;
 use taupe_adapter::State as Journals;
 use taupe_client::{Device, DeviceStatus, PeerStatus, PublicKey};
 
@@ -88,33 +89,18 @@ pub fn warnings(interface: &str) -> Vec<String> {
     sentences
 }
 
-/// A peer that has never answered.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub struct SilentPeer {
-    /// Its key.
-    pub public_key: PublicKey,
-    /// True if datagrams can be sent to it.
-    pub has_endpoint: bool,
-}
-
-/// Returns the peers of a running tunnel that have never answered, except those without an
-/// `Endpoint`, which start handshakes themselves.
+/// Returns the peers of a running tunnel with an `Endpoint`: this side starts handshakes with them.
 ///
 /// # Errors
 /// The device cannot be read.
-pub fn silent_peers(interface: &str) -> Result<Vec<SilentPeer>, taupe_client::Error> {
+pub fn peers_with_endpoint(interface: &str) -> Result<HashSet<PublicKey>, taupe_client::Error> {
     let device = taupe_client::read(interface)?;
     let file = Journals::default().of_running(interface);
     let file = file.as_ref().and_then(current_file);
     let file = FilePeers::of(file.as_ref());
-    let is_silent =
-        |peer: &&PeerStatus| peer.latest_handshake.is_none() && !file.is_initiator(peer);
-    let silent = device.status.peers.iter().filter(is_silent);
-    let silent = silent.map(|peer| SilentPeer {
-        public_key: peer.public_key,
-        has_endpoint: peer.endpoint.is_some(),
-    });
-    Ok(silent.collect())
+    let peers = device.status.peers.iter();
+    let wanted = peers.filter(|peer| !file.is_initiator(peer));
+    Ok(wanted.map(|peer| peer.public_key).collect())
 }
 
 #[cfg(test)]

@@ -40,12 +40,26 @@ pub struct Finding {
     pub code: FindingCode,
     /// Sentence with the reason and advice.
     pub text: String,
+    /// Public key of the peer in base64, if it is about one.
+    pub peer: Option<String>,
 }
 
 impl Finding {
     pub(super) fn new(code: FindingCode, text: impl Into<String>) -> Self {
         let text = text.into();
-        Self { code, text }
+        Self {
+            code,
+            text,
+            peer: None,
+        }
+    }
+
+    /// Makes it a finding about the peer with this public key.
+    pub(super) fn of_peer(self, key: String) -> Self {
+        Self {
+            peer: Some(key),
+            ..self
+        }
     }
 }
 

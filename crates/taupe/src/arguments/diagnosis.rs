@@ -27,7 +27,8 @@ JSON:
   degraded, down, or null without tunnels) and `tunnels`, a list of objects with
     interface, state, mode (transparent, marks, adapter; null if unknown), file,
     since (Unix time)
-    findings      reasons why the tunnel is not up: objects with code and text
+    findings      reasons why the tunnel is not up: objects with code, text and
+                peer (the key, or null if it is not about a peer)
     notes         sentences
     gaps          promises of transparent mode that Taupe cannot keep on this
                   kernel, or where it was started: objects with code and text.
@@ -90,8 +91,8 @@ JSON (one object per line):
   time (Unix time), tunnel, event. Events up and down have no other fields.
   The others have:
     degraded                    findings, as in `taupe status --json`
-    finding-begun               code, text
-    finding-ended               code
+    finding-begun               code, text, peer (key, or null)
+    finding-ended               code, peer
     peer-connected, peer-gone   public_key, name, endpoint
     peer-roamed                 the same, and from: the endpoint before";
 
@@ -100,7 +101,7 @@ Command:
   --exec runs COMMAND with /bin/sh once for each event, and waits for its end.
   The command gets the event as JSON on standard input, and in its environment:
   TAUPE_EVENT, TAUPE_TUNNEL, TAUPE_PEER (name or key), TAUPE_ENDPOINT,
-  TAUPE_TEXT (the line that is printed).";
+  TAUPE_TEXT (the line that is printed, at most 4096 bytes).";
 
 pub(super) const EVENTS_STATUS: &str = "\
 Exit status:

@@ -2,8 +2,8 @@
 
 use super::{line, look, with_advice};
 use crate::arguments::FlowsOrder;
-use crate::console::{NotPrinted, print, say};
-use crate::system::is_closed_within;
+use crate::console::{NotPrinted, print};
+use crate::repeat::repeat;
 use serde::Serialize;
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -13,39 +13,22 @@ use taupe_inspect::json;
 /// Interval between two readings of the flows.
 const EVERY: Duration = Duration::from_secs(1);
 
-/// Prints changes until the output is closed. If reading fails several times in a row, prints the
-/// error once and continues.
+/// Prints changes until the output is closed.
 pub(super) fn follow(order: &FlowsOrder, first: Flows) -> Result<(), NotPrinted> {
     let mut before = BTreeMap::new();
-    let mut reading = Ok(first);
-    let mut failed = None;
-    loop {
-        match reading {
-            Ok(now) => {
-                let now = by_id(now);
-                print_changes(order, &before, &now)?;
-                before = now;
-                failed = None;
-            }
-            Err(failure) => {
-                // A tunnel that no longer exists has no flows.
-                if let FlowsError::NotUp(_) = failure {
-                    let now = BTreeMap::new();
-                    print_changes(order, &before, &now)?;
-                    before = now;
-                }
-                let why = with_advice(&failure);
-                if failed.as_ref() != Some(&why) {
-                    say(&format_args!("[!] {why}; trying again every second"));
-                }
-                failed = Some(why);
-            }
-        }
-        if is_closed_within(EVERY) {
-            return Ok(());
-        }
-        reading = look(order.file.as_deref());
-    }
+    let handle = |flows: Result<Flows, &FlowsError>| {
+        let now = match flows {
+            Ok(flows) => by_id(flows),
+            // A tunnel that no longer exists has no flows.
+            Err(FlowsError::NotUp(_)) => BTreeMap::new(),
+            Err(_) => return Ok(()),
+        };
+        print_changes(order, &before, &now)?;
+        before = now;
+        Ok(())
+    };
+    let read = || look(order.file.as_deref());
+    repeat(EVERY, first, read, with_advice, handle)
 }
 
 fn by_id(flows: Flows) -> BTreeMap<Id, Flow> {

@@ -126,6 +126,11 @@ pub(super) enum TunnelError {
         "another version of Taupe has brought {name} up, and its program did not take it down: {outcome}"
     )]
     OtherVersion { name: String, outcome: String },
+    #[error(
+        "{0} was brought up and has ended since: its process was ended, or another command has taken it \
+         down; `taupe status {0}` shows what is left"
+    )]
+    GoneMeanwhile(String),
     /// The tunnel stays up.
     #[error(
         "{interface} is up, but at least one peer with an Endpoint did not answer within {seconds} s: \

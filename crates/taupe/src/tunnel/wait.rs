@@ -5,60 +5,86 @@ use std::collections::HashSet;
 use std::ffi::OsStr;
 use std::thread;
 use std::time::{Duration, Instant};
-use taupe_client::{PeerUpdate, PublicKey, SetRequest};
-use taupe_inspect::status::{USUAL_CAUSES, look, silent_peers};
+use taupe_client::{Error, PeerUpdate, PublicKey, SetRequest};
+use taupe_inspect::status::{USUAL_CAUSES, look, peers_with_endpoint};
 
-/// Interval between two reads of the tunnel's state.
-const INTERVAL: Duration = Duration::from_millis(50);
+/// Intervals between two reads of the device: the first, and the longest.
+const INTERVALS: [Duration; 2] = [Duration::from_millis(50), Duration::from_millis(500)];
 
 /// Waits until each peer with an `Endpoint` has answered a handshake. Ignores peers without one: they
 /// start handshakes themselves.
 pub(super) fn for_answers(interface: &str, time: Duration) -> Result<(), TunnelError> {
     let end = Instant::now() + time;
+    let [mut interval, longest] = INTERVALS;
+    let mut awaited = None;
     let mut started = HashSet::new();
     loop {
-        let silent = silent_peers(interface);
-        if let Ok(silent) = &silent {
-            if silent.is_empty() {
-                return Ok(());
+        let silent = silent(interface, &mut awaited, &mut started);
+        let is_over = Instant::now() >= end;
+        match silent {
+            Ok(0) => return Ok(()),
+            Ok(_) if is_over => return Err(no_answer(interface, time, findings(interface))),
+            Err(Error::NoDevice | Error::NoKernelSupport) => {
+                return Err(TunnelError::GoneMeanwhile(interface.to_owned()));
             }
-            // A handshake needs a packet, and applications may not have sent one yet. A name may get its
-            // address later.
-            let reachable = silent.iter().filter(|peer| peer.has_endpoint);
-            let keys = reachable.map(|peer| peer.public_key);
-            let new: Vec<_> = keys.filter(|key| started.insert(*key)).collect();
-            start_handshakes(interface, new);
+            Err(error) if is_over => return Err(no_answer(interface, time, error.to_string())),
+            Ok(_) | Err(_) => {}
         }
-        if Instant::now() >= end {
-            return Err(TunnelError::NoAnswer {
-                interface: interface.to_owned(),
-                seconds: time.as_secs(),
-                reasons: match silent {
-                    Ok(_) => findings(interface),
-                    Err(error) => error.to_string(),
-                },
-            });
-        }
-        thread::sleep(INTERVAL);
+        thread::sleep(interval);
+        interval = (interval * 3 / 2).min(longest);
     }
 }
 
-/// Requests an empty packet to each peer, which starts a handshake. Ignores errors: the peers then
-/// count as silent.
-fn start_handshakes(interface: &str, peers: Vec<PublicKey>) {
-    if peers.is_empty() {
-        return;
+fn no_answer(interface: &str, time: Duration, reasons: String) -> TunnelError {
+    TunnelError::NoAnswer {
+        interface: interface.to_owned(),
+        seconds: time.as_secs(),
+        reasons,
     }
+}
+
+/// Returns the number of awaited peers that have not answered, and starts handshakes with those that it
+/// has not `started` yet. `awaited` is read once.
+fn silent(
+    interface: &str,
+    awaited: &mut Option<HashSet<PublicKey>>,
+    started: &mut HashSet<PublicKey>,
+) -> Result<usize, Error> {
+    let awaited = match awaited {
+        Some(awaited) => awaited,
+        None => awaited.insert(peers_with_endpoint(interface)?),
+    };
+    let peers = taupe_client::read(interface)?.status.peers;
+    let peers = peers
+        .into_iter()
+        .filter(|peer| awaited.contains(&peer.public_key));
+    let silent: Vec<_> = peers
+        .filter(|peer| peer.latest_handshake.is_none())
+        .collect();
+    // A handshake needs a packet, and applications may not have sent one yet. A name may get its address
+    // later.
+    let reachable = silent.iter().filter(|peer| peer.endpoint.is_some());
+    let keys = reachable.map(|peer| peer.public_key);
+    let new: Vec<_> = keys.filter(|key| !started.contains(key)).collect();
+    if !new.is_empty() {
+        start_handshakes(interface, &new)?;
+        started.extend(new);
+    }
+    Ok(silent.len())
+}
+
+/// Requests an empty packet to each peer, which starts a handshake.
+fn start_handshakes(interface: &str, peers: &[PublicKey]) -> Result<(), Error> {
     let mut request = SetRequest::default();
     request.device.peers = peers
-        .into_iter()
+        .iter()
         .map(|key| PeerUpdate {
             update_only: true,
             keepalive_now: true,
-            ..PeerUpdate::new(key)
+            ..PeerUpdate::new(*key)
         })
         .collect();
-    let _ = taupe_client::apply(interface, request);
+    taupe_client::apply(interface, request).map(drop)
 }
 
 /// Returns the reasons why a tunnel is not fully up, as `taupe status` shows them.

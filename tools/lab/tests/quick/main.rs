@@ -91,6 +91,7 @@ fn main() {
         SystemTest::new("unresolvable_endpoint", life::unresolvable),
         SystemTest::new("waits_until_peers_answer", wait::answered),
         SystemTest::new("waits_for_peers_that_do_not_answer", wait::unanswered),
+        SystemTest::new("waiting_ends_with_the_tunnel", wait::taken_down),
         SystemTest::new("events_of_a_tunnel", wait::events),
         SystemTest::new("malformed_files_change_nothing", files::malformed).limit(long),
         SystemTest::new("secret_keys_in_files", files::secrets),

@@ -74,6 +74,31 @@ pub(crate) fn unanswered() -> Result<()> {
     Ok(())
 }
 
+/// `up --wait` ends at once if another command takes the tunnel down.
+pub(crate) fn taken_down() -> Result<()> {
+    let world = World::new()?;
+    let file = world.file("", NARROW)?;
+    let other = read(&file)?.replace("192.0.2.2:51821", "192.0.2.2:9");
+    std::fs::write(&file, other).map_err(Error::io("file"))?;
+    let program = Implementation::Taupe.program()?.display().to_string();
+    let up = [&*program, "up", "--wait=600", "--adapter", &file];
+    let mut up = world.near.spawn(&up)?;
+    wait_until("a handshake", SOON, || {
+        let status = world.taupe(&["status", INTERFACE, "--json"])?.stdout;
+        let status: serde_json::Value = serde_json::from_str(&status).unwrap_or_default();
+        let unanswered = &status["tunnels"][0]["peers"][0]["unanswered_handshakes"];
+        Ok(unanswered.as_u64().is_some_and(|count| count > 0))
+    })?;
+    world.down(&file)?;
+    let status = up.wait(SOON)?;
+    ensure!(
+        status.code() == Some(1) && up.output().contains("and has ended since"),
+        "{status}: {}",
+        up.output()
+    );
+    Ok(())
+}
+
 /// `taupe events` tells of a tunnel that comes, loses its process and goes, and of its peer, and runs a
 /// command for each.
 pub(crate) fn events() -> Result<()> {
@@ -98,9 +123,11 @@ pub(crate) fn events() -> Result<()> {
     seen("peer-connected")?;
     kill_device(&world)?;
     seen("degraded")?;
+    seen("peer-gone")?;
     world.down(&file)?;
     seen("down")?;
-    let words = ["up", "peer-connected", "degraded", "down"].map(|it| format!("{it} {INTERFACE}"));
+    let words = ["up", "peer-connected", "degraded", "peer-gone", "down"]
+        .map(|it| format!("{it} {INTERFACE}"));
     wait_until("commands", SOON, || {
         let told = read(&told)?;
         Ok(words

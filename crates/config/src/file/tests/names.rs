@@ -33,6 +33,25 @@ fn sources_of_a_name() {
     }
 }
 
+/// Some people write the name above the header. It must not become that of the peer before.
+#[test]
+fn a_comment_above_a_header_names_no_peer() {
+    let peer = |key: &str, network| {
+        format!("[Peer]\n# Name = {network}\nPublicKey = {key}\nAllowedIPs = 10.0.0.{network}/32\n")
+    };
+    let text = format!(
+        "[Interface]\nPrivateKey = {OWN}\n# Name = a\n{}# Name = b\n{}# Name = c\n",
+        peer(PEER, 2).replace("# Name = 2\n", ""),
+        peer(OTHER, 3),
+    );
+    let names: Vec<_> = clean(&text).peers.into_iter().map(|it| it.name).collect();
+    let names: Vec<_> = names
+        .iter()
+        .map(|it| it.as_ref().map(PeerName::as_str))
+        .collect();
+    assert_eq!(names, [None, Some("3")]);
+}
+
 #[test]
 fn names_that_are_refused() {
     let text = |line: &str| {

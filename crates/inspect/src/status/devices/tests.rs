@@ -40,7 +40,7 @@ fn shared(one: Device, other: Device, file: Option<&File>) -> Vec<Finding> {
 #[test]
 fn a_private_key_and_a_peer_in_common_are_one_finding() {
     let found = shared(device(Some(1), &[7, 8]), device(Some(1), &[8, 7, 9]), None);
-    let [Finding { code, text }] = found.as_slice() else {
+    let [Finding { code, text, .. }] = found.as_slice() else {
         panic!("{found:?}");
     };
     assert_eq!(code.name(), "key-shared");

@@ -108,7 +108,7 @@ fn assessed(
         path,
     };
     match assess_peer("its peer", "192.0.2.1:51820".parse().ok(), &seen)? {
-        PeerAssessment::Finding(Finding { code, text }) => Some((code.name(), text)),
+        PeerAssessment::Finding(Finding { code, text, .. }) => Some((code.name(), text)),
         PeerAssessment::Note(text) => Some(("note", text)),
         PeerAssessment::AwaitingInitiation => None,
     }
