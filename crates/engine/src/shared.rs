@@ -12,10 +12,12 @@ use taupe_os_linux::netlink::NetworkReader;
 use taupe_os_linux::udp::Socket;
 use taupe_protocol::limits::{MAX_QUEUED_HANDSHAKES, UNDER_LOAD_BACKLOG};
 use taupe_protocol::time::Instant;
-use taupe_protocol::{DataPath, Endpoint, HandshakeQueue, TakenHandshakes, TokenBucket};
+use taupe_protocol::{
+    DataPath, DropReason, Endpoint, HandshakeQueue, HandshakeResult, TakenHandshakes, TokenBucket,
+};
 use taupe_runtime::clock;
 use taupe_runtime::configuration_socket::{AnswerRequest, names_an_endpoint};
-use taupe_uapi::Request;
+use taupe_uapi::{Counter, Request};
 use zeroize::Zeroizing;
 
 use crate::source;
@@ -131,6 +133,32 @@ impl QueueCounters {
             dropped_as_signal: self.dropped_as_signal.load(Ordering::Relaxed),
             dropped_over_limit: self.dropped_over_limit.load(Ordering::Relaxed),
         }
+    }
+}
+
+impl Shared {
+    /// Returns the counters of the device.
+    pub(crate) fn device_counters(&self) -> Vec<Counter> {
+        let counter = |group: &'static str, name: &'static str, count| Counter {
+            group: group.into(),
+            name: name.into(),
+            count,
+        };
+        let counters = self.path.counters();
+        let drops = DropReason::ALL.map(|it| counter("drop", it.code(), counters.count(it)));
+        let handshakes =
+            HandshakeResult::ALL.map(|it| counter("handshake", it.code(), counters.handshakes(it)));
+        let QueueStats {
+            marked,
+            dropped_as_signal,
+            dropped_over_limit,
+        } = self.queue_counters.stats();
+        let queue = [
+            counter("queue", "marked", marked),
+            counter("queue", "dropped-as-signal", dropped_as_signal),
+            counter("queue", "dropped-over-limit", dropped_over_limit),
+        ];
+        drops.into_iter().chain(handshakes).chain(queue).collect()
     }
 }
 

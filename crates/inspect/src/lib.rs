@@ -22,6 +22,7 @@ cfg_if::cfg_if! {
         pub mod families;
         pub mod flows;
         pub mod json;
+        pub mod metrics;
         pub mod processes;
         pub mod report;
         pub mod rules;

@@ -38,6 +38,7 @@ use devices::Devices;
 pub use devices::{peers_with_endpoint, warnings};
 pub use findings::{Finding, SESSION_LIFETIME, State, USUAL_CAUSES};
 use peers::FilePeers;
+pub(crate) use peers::encoded;
 pub use peers::{Peer, PeerLanes, PostQuantumStatus};
 pub use settings::with_advice;
 
@@ -67,11 +68,27 @@ pub fn look(file: Option<&std::ffi::OsStr>) -> Result<Status, StatusError> {
         }
         None => names_among(&headers)?,
     };
-    let killed = Journals::default().killed();
+    status_of(&names, &headers, &Devices::read())
+}
+
+/// As [`look`] for all tunnels; also returns all devices of this network namespace, with their names.
+pub(crate) fn look_with_devices()
+-> Result<(Status, Vec<(String, taupe_client::Device)>), StatusError> {
+    let headers = Journals::default().here();
     let devices = Devices::read();
+    let status = status_of(&names_among(&headers)?, &headers, &devices)?;
+    Ok((status, devices.into_all()))
+}
+
+fn status_of(
+    names: &BTreeSet<String>,
+    headers: &[Header],
+    devices: &Devices,
+) -> Result<Status, StatusError> {
+    let killed = Journals::default().killed();
     let tunnels = names.iter().map(|name| {
         let header = headers.iter().find(|header| header.interface == *name);
-        Tunnel::look(name, header, killed.contains(name), &devices)
+        Tunnel::look(name, header, killed.contains(name), devices)
     });
     let tunnels = tunnels.collect::<Result<Vec<_>, _>>()?;
     Ok(Status {

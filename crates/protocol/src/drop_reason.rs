@@ -1,4 +1,4 @@
-//! Reasons for dropping packets and messages, and their counters.
+//! Reasons for dropping packets and messages, results of handshakes, and the counters of both.
 
 use core::fmt;
 use core::sync::atomic::{AtomicU64, Ordering};
@@ -95,10 +95,71 @@ impl DropReason {
         Self::PostQuantumRequired,
         Self::PartRepeated,
     ];
+
+    /// Returns a stable identifier, such as `unknown-session`.
+    #[must_use]
+    pub const fn code(self) -> &'static str {
+        match self {
+            Self::Length => "length",
+            Self::Type => "type",
+            Self::UnknownSession => "unknown-session",
+            Self::ExpiredSession => "expired-session",
+            Self::NotAuthentic => "not-authentic",
+            Self::Exhausted => "exhausted",
+            Self::Replayed => "replayed",
+            Self::InnerMalformed => "inner-malformed",
+            Self::SourceNotAllowed => "source-not-allowed",
+            Self::StagedOverflow => "staged-overflow",
+            Self::StagedPurged => "staged-purged",
+            Self::NotReady => "not-ready",
+            Self::Mac1 => "mac1",
+            Self::CookieDemanded => "cookie-demanded",
+            Self::CookieWithheld => "cookie-withheld",
+            Self::RateLimited => "rate-limited",
+            Self::InitiationNotAuthentic => "initiation-not-authentic",
+            Self::UnknownPeer => "unknown-peer",
+            Self::InitiationReplayed => "initiation-replayed",
+            Self::InitiationFlood => "initiation-flood",
+            Self::UnknownHandshake => "unknown-handshake",
+            Self::ResponseNotAuthentic => "response-not-authentic",
+            Self::CookieRefused => "cookie-refused",
+            Self::BacklogFull => "backlog-full",
+            Self::RoutingLoop => "routing-loop",
+            Self::PostQuantumRequired => "post-quantum-required",
+            Self::PartRepeated => "part-repeated",
+        }
+    }
+}
+
+/// Result of a handshake.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum HandshakeResult {
+    /// A session by a handshake that this device began.
+    Initiated,
+    /// A session by a handshake that the peer began, confirmed by its first packet.
+    Responded,
+    /// The peer has not answered any initiation for Rekey-Attempt-Time.
+    Unanswered,
+}
+
+impl HandshakeResult {
+    /// Every result, in the order of its discriminants.
+    pub const ALL: [Self; 3] = [Self::Initiated, Self::Responded, Self::Unanswered];
+
+    /// Returns a stable identifier.
+    #[must_use]
+    pub const fn code(self) -> &'static str {
+        match self {
+            Self::Initiated => "initiated",
+            Self::Responded => "responded",
+            Self::Unanswered => "unanswered",
+        }
+    }
 }
 
 // [`Counters`] is indexed by the discriminant.
 const _: () = assert!(DropReason::ALL.len() == DropReason::PartRepeated as usize + 1);
+const _: () = assert!(HandshakeResult::ALL.len() == HandshakeResult::Unanswered as usize + 1);
 
 impl fmt::Display for DropReason {
     /// Formats the event, followed by advice where the user can act.
@@ -156,22 +217,35 @@ impl fmt::Display for DropReason {
     }
 }
 
-/// Drop counters, one per [`DropReason`].
+/// Counters of drops, one per [`DropReason`], and of handshakes.
 #[derive(Default)]
-pub struct Counters([AtomicU64; DropReason::ALL.len()]);
+pub struct Counters {
+    drops: [AtomicU64; DropReason::ALL.len()],
+    handshakes: [AtomicU64; HandshakeResult::ALL.len()],
+}
 
 impl Counters {
     /// Returns the number of drops for this reason.
     #[must_use]
     pub fn count(&self, cause: DropReason) -> u64 {
-        self.0[cause as usize].load(Ordering::Relaxed)
+        self.drops[cause as usize].load(Ordering::Relaxed)
+    }
+
+    /// Returns the number of handshakes with this result.
+    #[must_use]
+    pub fn handshakes(&self, result: HandshakeResult) -> u64 {
+        self.handshakes[result as usize].load(Ordering::Relaxed)
+    }
+
+    pub(crate) fn count_handshake(&self, result: HandshakeResult) {
+        self.handshakes[result as usize].fetch_add(1, Ordering::Relaxed);
     }
 
     /// Adds `count` to a counter. For an engine, whose queues and routes drop packets as well
     /// ([`DropReason::BacklogFull`], [`DropReason::RoutingLoop`]).
     pub fn add(&self, cause: DropReason, count: u64) {
         if count > 0 {
-            self.0[cause as usize].fetch_add(count, Ordering::Relaxed);
+            self.drops[cause as usize].fetch_add(count, Ordering::Relaxed);
         }
     }
 }

@@ -210,7 +210,7 @@ use std::sync::{Mutex, MutexGuard, PoisonError, RwLock, RwLockReadGuard, RwLockW
 use taupe_crypto::Secret;
 
 pub use device::{Device, UpdateError};
-pub use drop_reason::{Counters, DropReason};
+pub use drop_reason::{Counters, DropReason, HandshakeResult};
 pub use endpoint::{Endpoint, LocalAddress};
 pub use handshake::{HandshakeId, HandshakeMessage, HandshakeQueue, TakenHandshakes, newest_first};
 pub use ipnet;

@@ -26,6 +26,7 @@ use device::DeviceProgram;
 use ipnet::IpNet;
 use std::borrow::Cow;
 use std::ffi::OsString;
+use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 use taupe_config::application::Application;
@@ -73,6 +74,8 @@ pub(crate) enum Order {
     Flows(FlowsOrder),
     /// Print changes of tunnels as they happen.
     Events(EventsOrder),
+    /// Print or serve figures for a monitoring system.
+    Metrics(MetricsOrder),
     /// Check whether this system can run tunnels.
     Doctor(DoctorOrder),
     /// Write a report for a bug.
@@ -199,6 +202,15 @@ pub(crate) struct EventsOrder {
     pub(crate) json: bool,
     /// Command that a shell runs for each event.
     pub(crate) command: Option<OsString>,
+}
+
+/// Arguments of `taupe metrics`.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub(crate) struct MetricsOrder {
+    /// Address and port at which they are served.
+    pub(crate) listen: Option<SocketAddr>,
+    /// Path of a socket at which they are served.
+    pub(crate) unix: Option<PathBuf>,
 }
 
 /// Arguments of `taupe flows`.

@@ -52,6 +52,7 @@ cfg_if::cfg_if! {
         mod flows;
         mod interrupt;
         mod linux;
+        mod metrics;
         mod mode;
         mod other_version;
         mod packet_process;

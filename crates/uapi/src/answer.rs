@@ -2,6 +2,7 @@
 
 use core::mem;
 use core::time::Duration;
+use std::borrow::Cow;
 use taupe_protocol::Lanes;
 use taupe_protocol::key::{PresharedKey, PublicKey};
 use taupe_protocol::limits::MAX_PEERS;
@@ -29,6 +30,8 @@ pub struct Device {
     pub listen_port: u16,
     /// The mark of the outer packets; 0 is off.
     pub fwmark: u32,
+    /// Its counters that are not 0.
+    pub counters: Vec<Counter>,
     /// Its private key and its peers.
     pub status: DeviceStatus,
     /// True if the device supports post-quantum handshakes, as Taupe does. Other devices refuse a
@@ -50,6 +53,7 @@ impl Device {
             public_key: None,
             listen_port: 0,
             fwmark: 0,
+            counters: Vec::new(),
             status: DeviceStatus {
                 private_key: None,
                 pq_private_key: None,
@@ -59,6 +63,38 @@ impl Device {
             supports_endpoint_names: false,
             supports_keepalive_now: false,
         }
+    }
+}
+
+/// Counters that a client accepts in an answer, and the length of their words in bytes.
+const MAX_COUNTERS: usize = 256;
+const MAX_WORD: usize = 64;
+
+/// A counter of a device.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Counter {
+    /// The group: letters, digits and `-`.
+    pub group: Cow<'static, str>,
+    /// The name within the group: letters, digits and `-`.
+    pub name: Cow<'static, str>,
+    /// The number of events since the device was started.
+    pub count: u64,
+}
+
+impl Counter {
+    fn parse(text: &str) -> Option<Self> {
+        let is_word = |word: &str| {
+            (1..=MAX_WORD).contains(&word.len())
+                && word.bytes().all(|b| b.is_ascii_alphanumeric() || b == b'-')
+        };
+        let mut words = text.split(' ');
+        let (group, name, count) = (words.next()?, words.next()?, words.next()?);
+        (is_word(group) && is_word(name) && words.next().is_none()).then_some(())?;
+        Some(Self {
+            group: group.to_owned().into(),
+            name: name.to_owned().into(),
+            count: decimal(count)?,
+        })
     }
 }
 
@@ -278,6 +314,11 @@ fn parse_line(
             }
             "listen_port" => device.listen_port = decimal(value)?,
             "fwmark" => device.fwmark = decimal(value)?,
+            "counter" => {
+                // Later versions may have others.
+                (device.counters.len() < MAX_COUNTERS).then_some(())?;
+                device.counters.push(Counter::parse(value)?);
+            }
             "features" => {
                 let has = |feature| value.split(' ').any(|word| word == feature);
                 device.supports_endpoint_names = has("endpoint_name");

@@ -15,6 +15,9 @@
 //! extensions that a `set` may use. Devices of other programs lack the line and refuse these keys.
 //! `wg` ignores unknown keys in an answer.
 //!
+//! - `counter=GROUP NAME N` (device, `get`): events since the device was started, if N is not 0. Groups
+//!   are `drop` (names: [`DropReason::code`](taupe_protocol::DropReason::code)), `handshake`
+//!   ([`HandshakeResult::code`](taupe_protocol::HandshakeResult::code)) and `queue`.
 //! - `endpoint_name=HOST:PORT` (peer, `set` and `get`): the name that is resolved again when the
 //!   peer does not answer. In `set` it comes with or without an `endpoint`, in `get` after it. An
 //!   empty value, or an `endpoint` alone, removes the name. A name without an endpoint has no
@@ -51,9 +54,9 @@ mod set;
 pub mod show;
 pub mod text;
 
-pub use answer::{AnswerError, Device, GetAnswer, SetAnswer, push_peer, since_epoch};
+pub use answer::{AnswerError, Counter, Device, GetAnswer, SetAnswer, push_peer, since_epoch};
 pub use error::{Errno, RequestProblem, Status, UapiError};
-pub use print::{answer_get, set_text, write_get, write_set};
+pub use print::{answer_get, answer_get_with, set_text, write_get, write_set};
 pub use reader::RequestReader;
 pub use request::{MAX_LINE, MAX_REQUEST, Operation, Request, ScopeLookup, SetRequest};
 

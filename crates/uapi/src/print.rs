@@ -10,6 +10,7 @@ use zeroize::Zeroizing;
 
 use super::set::DEFAULT;
 use super::{SetRequest, Status};
+use crate::answer::Counter;
 use crate::key::Encoding;
 use crate::text::secret_text;
 
@@ -20,7 +21,18 @@ const FEATURES: &str = "endpoint_name keepalive_now post_quantum";
 /// Returns the complete answer to a `get`, as [`secret_text`].
 #[must_use]
 pub fn answer_get(status: &DeviceStatus, listen_port: u16, fwmark: u32) -> Zeroizing<String> {
-    secret_text(|mut out| write_get(&mut out, status, listen_port, fwmark))
+    answer_get_with(status, listen_port, fwmark, &[])
+}
+
+/// Returns the same with the counters of the device that are not 0.
+#[must_use]
+pub fn answer_get_with(
+    status: &DeviceStatus,
+    listen_port: u16,
+    fwmark: u32,
+    counters: &[Counter],
+) -> Zeroizing<String> {
+    secret_text(|mut out| write_get_with(&mut out, status, listen_port, fwmark, counters))
 }
 
 /// Writes the complete answer to a `get`: a line with the device's extensions, then the keys in the
@@ -37,6 +49,16 @@ pub fn write_get(
     status: &DeviceStatus,
     listen_port: u16,
     fwmark: u32,
+) -> fmt::Result {
+    write_get_with(out, status, listen_port, fwmark, &[])
+}
+
+fn write_get_with(
+    out: &mut impl Write,
+    status: &DeviceStatus,
+    listen_port: u16,
+    fwmark: u32,
+    counters: &[Counter],
 ) -> fmt::Result {
     let DeviceStatus {
         private_key,
@@ -55,6 +77,9 @@ pub fn write_get(
     }
     if fwmark != 0 {
         writeln!(out, "fwmark={fwmark}")?;
+    }
+    for Counter { group, name, count } in counters.iter().filter(|it| it.count > 0) {
+        writeln!(out, "counter={group} {name} {count}")?;
     }
     for peer in peers {
         write_peer_status(out, peer)?;

@@ -11,7 +11,9 @@ impl Control {
     pub(super) fn handle_request(&mut self, request: Request) -> Zeroizing<String> {
         match request {
             Request::Get => {
-                taupe_uapi::answer_get(&self.driver.device().status(), self.port, self.mark)
+                let status = self.driver.device().status();
+                let counters = self.shared.device_counters();
+                taupe_uapi::answer_get_with(&status, self.port, self.mark, &counters)
             }
             Request::Set(set) => {
                 let answer = match self.apply(set) {

@@ -18,6 +18,11 @@ impl Devices {
         Self(names.filter_map(read).collect())
     }
 
+    /// Returns all devices with their names.
+    pub(super) fn into_all(self) -> Vec<(String, Device)> {
+        self.0
+    }
+
     pub(super) fn get(&self, interface: &str) -> Option<&Device> {
         let mut all = self.0.iter();
         let (_, device) = all.find(|(name, _)| name == interface)?;

@@ -193,7 +193,7 @@ pub(super) fn shown(peer: &PeerStatus, device: &Device, file: &FilePeers<'_>) ->
     }
 }
 
-pub(super) fn encoded(peer: &PeerStatus) -> String {
+pub(crate) fn encoded(peer: &PeerStatus) -> String {
     let key = Encoding::Base64.encode(&peer.public_key.0);
     key.as_str().to_owned()
 }

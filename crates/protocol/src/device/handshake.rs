@@ -18,7 +18,7 @@ use crate::device::identity::DeviceIdentity;
 use crate::device::indices::IndexPurpose;
 use crate::device::responder::{INITIATIONS_AT_ONCE, ReceivedInitiation};
 use crate::device::{Core, Device};
-use crate::drop_reason::DropReason;
+use crate::drop_reason::{DropReason, HandshakeResult};
 use crate::endpoint::Endpoint;
 use crate::handshake::cookie::{Cookie, has_mac2};
 use crate::handshake::noise::{Initiator, Precomputed, ResponseFields, TransportKeys};
@@ -348,6 +348,9 @@ impl Core {
         let session = Arc::new(Session::new(self.crypto, &keys, agreed, now.boot));
         entry.latest_handshake = Some(now.wall);
         entry.note_session(&mut self.outputs);
+        self.path
+            .counters()
+            .count_handshake(HandshakeResult::Initiated);
         self.path
             .sessions
             .insert(Arc::clone(&session), Arc::clone(&entry.peer));

@@ -4,7 +4,7 @@ use std::sync::Arc;
 use taupe_crypto::TAG_LEN;
 
 use crate::device::Core;
-use crate::drop_reason::DropReason;
+use crate::drop_reason::{DropReason, HandshakeResult};
 use crate::lanes::LaneId;
 use crate::lock;
 use crate::message::{DATA_HEADER_LEN, DATA_OVERHEAD};
@@ -30,6 +30,9 @@ impl Core {
                     hybrid.restart();
                 }
                 entry.note_session(&mut self.outputs);
+                self.path
+                    .counters()
+                    .count_handshake(HandshakeResult::Responded);
             }
             drop(state);
             if let Some(index) = work.confirmed {

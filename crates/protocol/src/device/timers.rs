@@ -4,7 +4,7 @@ use core::time::Duration;
 use std::sync::Arc;
 
 use crate::device::{Core, Device};
-use crate::drop_reason::DropReason;
+use crate::drop_reason::{DropReason, HandshakeResult};
 use crate::limits::{ERASE_AFTER_TIME, KEEPALIVE_TIMEOUT, MAX_HANDSHAKE_ATTEMPTS, MAX_JITTER};
 use crate::lock;
 use crate::peer::{PeerEntry, Timer, clear_local};
@@ -52,7 +52,9 @@ impl Core {
                 let purged = state.staging.packets.len() as u64;
                 state.staging.packets.clear();
                 drop(state);
-                self.path.counters().add(DropReason::StagedPurged, purged);
+                let counters = self.path.counters();
+                counters.add(DropReason::StagedPurged, purged);
+                counters.count_handshake(HandshakeResult::Unanswered);
                 if let Some(hybrid) = &mut entry.hybrid {
                     hybrid.restart();
                 }

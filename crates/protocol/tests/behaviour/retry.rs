@@ -43,6 +43,7 @@ each_backend! {
             assert_eq!(net.nodes[0].count(DropReason::StagedPurged), 0);
             net.advance_to(at);
             assert_eq!(net.nodes[0].count(DropReason::StagedPurged), 1, "given up");
+            assert_eq!(net.nodes[0].handshakes(), [0, 0, 1]);
             assert_eq!(net.next_deadline(), None);
             net.advance(secs(10_000));
             assert_eq!(net.times(0, 0, Kind::Initiation).len(), 20);

@@ -25,6 +25,18 @@ each_backend! {
         assert_eq!(seen, [(1, 148, 0x88), (2, 92, 0x88), (4, 32 + 32, 0), (4, 32, 0)]);
     }
 
+    fn handshakes_are_counted_by_role(crypto) {
+        let mut net = Net::pair(crypto);
+        net.ping(0, 1);
+        net.advance(secs(1));
+        assert_eq!((net.nodes[0].handshakes(), net.nodes[1].handshakes()), ([1, 0, 0], [0, 1, 0]));
+        // The initiator renews the session.
+        net.advance(secs(130));
+        net.ping(0, 1);
+        net.advance(secs(1));
+        assert_eq!((net.nodes[0].handshakes(), net.nodes[1].handshakes()), ([2, 0, 0], [0, 2, 0]));
+    }
+
     fn bytes_are_counted_as_they_are_on_the_wire(crypto) {
         let mut net = Net::connected(crypto);
         for _ in 0..10 {

@@ -8,7 +8,7 @@ use taupe_protocol::crypto::Provider;
 use taupe_protocol::key::{PrivateKey, PublicKey};
 use taupe_protocol::time::{Instant, Now, Tai64N};
 use taupe_protocol::update::{DeviceUpdate, EndpointName, PrivateKeyUpdate};
-use taupe_protocol::{DataPath, Device, DropReason, Lanes, Notice, Peer, Session};
+use taupe_protocol::{DataPath, Device, DropReason, HandshakeResult, Lanes, Notice, Peer, Session};
 
 use super::WALL;
 use super::random::{SharedNumbers, TestRandom};
@@ -45,6 +45,11 @@ pub struct Node {
 impl Node {
     pub fn count(&self, cause: DropReason) -> u64 {
         self.path.counters().count(cause)
+    }
+
+    /// Returns the numbers of handshakes, by results.
+    pub fn handshakes(&self) -> [u64; 3] {
+        HandshakeResult::ALL.map(|result| self.path.counters().handshakes(result))
     }
 
     pub fn peer(&mut self, key: &PublicKey) -> Arc<Peer> {

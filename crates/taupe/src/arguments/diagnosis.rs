@@ -1,8 +1,9 @@
-//! The command lines of `taupe status`, `flows`, `doctor` and `report`.
+//! The command lines of `taupe status`, `flows`, `events`, `metrics`, `doctor` and `report`.
 
-use super::{DoctorOrder, EventsOrder, FlowsOrder, ReportOrder, StatusOrder};
+use super::{DoctorOrder, EventsOrder, FlowsOrder, MetricsOrder, ReportOrder, StatusOrder};
 use clap::{Args, ValueHint};
 use std::ffi::OsString;
+use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::time::Duration;
 
@@ -148,6 +149,44 @@ Examples:
   sudo taupe flows
   sudo taupe flows home --follow";
 
+pub(super) const METRICS: &str = "\
+Without options, Taupe prints the figures of all tunnels and WireGuard devices of this network namespace once, as OpenMetrics \
+text. With --listen or --unix, it serves them at the path /metrics until a signal arrives. The path \
+/readyz answers 200, or 503 if there is no device or a tunnel is down.\n\n\
+The figures contain public keys and names of peers, but no secrets and no endpoints. There is no \
+authentication: everybody who reaches the port can read them. The socket of --unix is for root and \
+its group.";
+
+pub(super) const METRICS_NAMES: &str = "\
+Metrics:
+  taupe_build_info{version}
+  taupe_tunnel_state{tunnel, state}                  1 for the state it has
+  taupe_tunnel_findings{tunnel, code}                as in `taupe status --json`
+  taupe_capture_dropped_packets_total{tunnel, reason}    by its eBPF programs
+  taupe_peers{device}
+  taupe_dropped_packets_total{device, reason}
+  taupe_handshakes_total{device, result}    initiated, responded, unanswered
+  taupe_queue_segments_total{device, action}    marked, dropped-as-signal,
+                                                dropped-over-limit
+  and with the labels {device, public_key, name} for each peer:
+  taupe_peer_received_bytes_total, taupe_peer_sent_bytes_total
+  taupe_peer_latest_handshake_timestamp_seconds
+  taupe_peer_unanswered_handshakes
+  A device with more than 1000 peers has no names. Devices of other programs
+  have no counters of drops, handshakes and segments.";
+
+pub(super) const METRICS_STATUS: &str = "\
+Exit status:
+  0  Printed.
+  1  The state cannot be read, or the address or path cannot be served.
+  2  Wrong usage.";
+
+pub(super) const METRICS_EXAMPLES: &str = "\
+Examples:
+  sudo taupe metrics
+  sudo taupe metrics --listen 127.0.0.1:9586
+  curl http://127.0.0.1:9586/metrics";
+
 pub(super) const DOCTOR: &str = "\
 Taupe tests the kernel by loading programs and removing them again. It stores results of these tests \
 that are not failures until the next reboot, and prints their age.";
@@ -242,6 +281,25 @@ impl EventsArguments {
             file: self.tunnel.file,
             json: self.json,
             command: self.exec,
+        }
+    }
+}
+
+#[derive(Args)]
+pub(super) struct MetricsArguments {
+    /// Serve them at an address and port
+    #[arg(long, value_name = "ADDRESS:PORT")]
+    listen: Option<SocketAddr>,
+    /// Serve them at a Unix socket
+    #[arg(long, value_name = "PATH", value_hint = ValueHint::FilePath)]
+    unix: Option<PathBuf>,
+}
+
+impl MetricsArguments {
+    pub(super) fn order(self) -> MetricsOrder {
+        MetricsOrder {
+            listen: self.listen,
+            unix: self.unix,
         }
     }
 }

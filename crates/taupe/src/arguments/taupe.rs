@@ -109,6 +109,12 @@ enum Command {
         diagnosis::EVENTS_STATUS, diagnosis::EVENTS_EXAMPLES,
     ]))]
     Events(diagnosis::EventsArguments),
+    /// Print or serve figures for a monitoring system
+    #[command(after_long_help = text(&[
+        diagnosis::METRICS, diagnosis::METRICS_NAMES, diagnosis::METRICS_STATUS,
+        diagnosis::METRICS_EXAMPLES,
+    ]))]
+    Metrics(diagnosis::MetricsArguments),
     /// Check whether this system can run tunnels
     #[command(after_long_help = text(&[
         diagnosis::DOCTOR, diagnosis::DOCTOR_JSON, diagnosis::DOCTOR_STATUS,
@@ -167,6 +173,7 @@ impl Taupe {
             Command::Status(status) => Order::Status(status.order()),
             Command::Flows(flows) => Order::Flows(flows.order()),
             Command::Events(events) => Order::Events(events.order()),
+            Command::Metrics(metrics) => Order::Metrics(metrics.order()),
             Command::Doctor(doctor) => Order::Doctor(doctor.order()),
             Command::Report(report) => Order::Report(report.order()),
             Command::Proxy(proxy) => Order::Proxy(proxy.order(environment)),

@@ -40,7 +40,7 @@ pub const COMMAND_GROUPS: &[CommandGroup] = &[
     },
     CommandGroup {
         title: "This machine",
-        commands: &["events", "doctor", "report"],
+        commands: &["events", "metrics", "doctor", "report"],
     },
 ];
 

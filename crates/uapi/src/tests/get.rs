@@ -14,7 +14,7 @@ use taupe_protocol::update::{
     Unanswered,
 };
 
-use super::super::{answer_get, push_peer, write_get};
+use super::super::{Counter, answer_get, answer_get_with, push_peer, write_get};
 use super::{hex, pq_key};
 use crate::key::Encoding;
 use crate::prefix;
@@ -106,6 +106,27 @@ fn everything_in_its_order() {
     let mut written = String::new();
     write_get(&mut written, &status, 51820, u32::MAX).unwrap();
     assert_eq!(written, expected);
+}
+
+#[test]
+fn counters_that_are_not_0_are_in_the_answer() {
+    let status = DeviceStatus {
+        private_key: None,
+        pq_private_key: None,
+        peers: Vec::new(),
+    };
+    let counter = |name: &'static str, count| Counter {
+        group: "drop".into(),
+        name: name.into(),
+        count,
+    };
+    let counters = [counter("mac1", 0), counter("unknown-session", u64::MAX)];
+    let answer = answer_get_with(&status, 0, 7, &counters);
+    let expected = format!(
+        "{FEATURES}fwmark=7\ncounter=drop unknown-session {}\nerrno=0\n\n",
+        u64::MAX
+    );
+    assert_eq!(answer.as_str(), expected);
 }
 
 #[test]

@@ -10,6 +10,7 @@ mod gateway;
 mod hooks;
 mod life;
 mod local;
+mod metrics;
 mod narrow;
 mod overtaken;
 mod same;
@@ -93,6 +94,8 @@ fn main() {
         SystemTest::new("waits_for_peers_that_do_not_answer", wait::unanswered),
         SystemTest::new("waiting_ends_with_the_tunnel", wait::taken_down),
         SystemTest::new("events_of_a_tunnel", wait::events),
+        SystemTest::new("metrics_are_served", metrics::served),
+        SystemTest::new("metrics_have_the_documented_names", metrics::names),
         SystemTest::new("malformed_files_change_nothing", files::malformed).limit(long),
         SystemTest::new("secret_keys_in_files", files::secrets),
         SystemTest::new("clients_of_a_gateway_leave", gateway::clients_leave).limit(long),

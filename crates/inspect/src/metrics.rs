@@ -1,0 +1,321 @@
+//! Figures of tunnels and devices as OpenMetrics text.
+
+use crate::status::{self, State, Status, StatusError};
+use core::fmt;
+use prometheus_client::collector::Collector;
+use prometheus_client::encoding::text::encode;
+use prometheus_client::encoding::{DescriptorEncoder, EncodeGaugeValue, MetricEncoder, NoLabelSet};
+use prometheus_client::metrics::MetricType;
+use prometheus_client::registry::{Registry, Unit};
+use std::collections::HashMap;
+
+/// Peers of a device up to which their series have names. Names may change, and each name is a
+/// series of its own.
+const MAX_NAMED_PEERS: usize = 1000;
+
+/// The media type of the text.
+pub const MEDIA_TYPE: &str = "application/openmetrics-text; version=1.0.0; charset=utf-8";
+
+/// Figures of all tunnels and devices at one time.
+#[derive(Debug)]
+pub struct Metrics {
+    version: &'static str,
+    tunnels: Vec<TunnelFigures>,
+    devices: Vec<DeviceFigures>,
+}
+
+#[derive(Debug)]
+struct TunnelFigures {
+    interface: String,
+    state: State,
+    /// Number of findings, by codes.
+    findings: Vec<(&'static str, u64)>,
+    /// Packets dropped by its eBPF programs, by reasons.
+    drops: Vec<(String, u64)>,
+}
+
+#[derive(Debug)]
+struct DeviceFigures {
+    interface: String,
+    /// Group, name and number.
+    counters: Vec<(String, String, u64)>,
+    peers: Vec<PeerFigures>,
+}
+
+#[derive(Debug)]
+struct PeerFigures {
+    public_key: String,
+    name: Option<String>,
+    /// Seconds since 1970.
+    latest_handshake: Option<u64>,
+    unanswered_handshakes: u32,
+    received_bytes: u64,
+    sent_bytes: u64,
+}
+
+impl Metrics {
+    /// Reads all tunnels and devices of this network namespace.
+    ///
+    /// # Errors
+    /// See [`StatusError`].
+    pub fn read(version: &'static str) -> Result<Self, StatusError> {
+        let (status, devices) = status::look_with_devices()?;
+        Ok(Self::of(version, &status, devices))
+    }
+
+    fn of(
+        version: &'static str,
+        status: &Status,
+        devices: Vec<(String, taupe_client::Device)>,
+    ) -> Self {
+        let tunnels = status.tunnels.iter();
+        Self {
+            version,
+            tunnels: tunnels.map(TunnelFigures::of).collect(),
+            devices: devices
+                .into_iter()
+                .map(|(interface, device)| DeviceFigures::of(interface, device, status))
+                .collect(),
+        }
+    }
+
+    /// Returns the worst state, or `None` without tunnels.
+    #[must_use]
+    pub fn state(&self) -> Option<State> {
+        self.tunnels.iter().map(|tunnel| tunnel.state).max()
+    }
+
+    /// Returns true if there is no tunnel and no device.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.tunnels.is_empty() && self.devices.is_empty()
+    }
+
+    /// Formats them as OpenMetrics text.
+    #[must_use]
+    pub fn text(self) -> String {
+        let mut registry = Registry::default();
+        registry.register_collector(Box::new(self));
+        let mut text = String::new();
+        // Writing to a string does not fail.
+        let _ = encode(&mut text, &registry);
+        text
+    }
+}
+
+impl TunnelFigures {
+    fn of(tunnel: &status::Tunnel) -> Self {
+        let mut findings: Vec<(&'static str, u64)> = Vec::new();
+        for finding in &tunnel.findings {
+            let code = finding.code.name();
+            match findings.iter_mut().find(|(known, _)| *known == code) {
+                Some((_, count)) => *count += 1,
+                None => findings.push((code, 1)),
+            }
+        }
+        let counters = tunnel.counters.iter();
+        Self {
+            interface: tunnel.interface.clone(),
+            state: tunnel.state,
+            findings,
+            drops: counters.map(|it| (it.name.clone(), it.count)).collect(),
+        }
+    }
+}
+
+impl DeviceFigures {
+    fn of(interface: String, device: taupe_client::Device, status: &Status) -> Self {
+        let tunnel = status.tunnels.iter().find(|it| it.interface == interface);
+        let peers = tunnel.map_or(&[][..], |it| &it.peers).iter();
+        let names = peers.filter_map(|it| Some((it.public_key.as_str(), it.name.as_deref()?)));
+        let names: HashMap<&str, &str> = match device.status.peers.len() {
+            ..=MAX_NAMED_PEERS => names.collect(),
+            _ => HashMap::new(),
+        };
+        let figures = |peer: &taupe_client::PeerStatus| {
+            let public_key = status::encoded(peer);
+            PeerFigures {
+                name: names.get(&*public_key).map(|&name| name.to_owned()),
+                public_key,
+                latest_handshake: peer.latest_handshake.map(|at| at.as_secs()),
+                unanswered_handshakes: peer.unanswered.map_or(0, |it| it.initiations),
+                received_bytes: peer.rx_bytes,
+                sent_bytes: peer.tx_bytes,
+            }
+        };
+        let counters = device.counters.into_iter();
+        Self {
+            peers: device.status.peers.iter().map(figures).collect(),
+            counters: counters
+                .map(|it| (it.group.into_owned(), it.name.into_owned(), it.count))
+                .collect(),
+            interface,
+        }
+    }
+}
+
+/// A family of metrics, while it is written.
+struct Family<'a>(MetricEncoder<'a>);
+
+impl Family<'_> {
+    fn counter(&mut self, labels: &[(&str, &str)], count: u64) -> fmt::Result {
+        let mut metric = self.0.encode_family(&labels)?;
+        metric.encode_counter::<NoLabelSet, _, u64>(&count, None)
+    }
+
+    fn gauge(&mut self, labels: &[(&str, &str)], value: impl EncodeGaugeValue) -> fmt::Result {
+        self.0.encode_family(&labels)?.encode_gauge(&value)
+    }
+}
+
+impl Collector for Metrics {
+    fn encode(&self, mut encoder: DescriptorEncoder<'_>) -> fmt::Result {
+        self.write_tunnels(&mut encoder)?;
+        self.write_devices(&mut encoder)?;
+        self.write_peers(&mut encoder)
+    }
+}
+
+/// Begins a family of metrics.
+fn family<'a>(
+    encoder: &'a mut DescriptorEncoder<'_>,
+    kind: MetricType,
+    name: &'a str,
+    unit: Option<&'a Unit>,
+    help: &str,
+) -> Result<Family<'a>, fmt::Error> {
+    encoder
+        .encode_descriptor(name, help, unit, kind)
+        .map(Family)
+}
+
+impl Metrics {
+    fn write_tunnels(&self, encoder: &mut DescriptorEncoder<'_>) -> fmt::Result {
+        let (gauge, counter) = (MetricType::Gauge, MetricType::Counter);
+        family(
+            encoder,
+            gauge,
+            "taupe_build_info",
+            None,
+            "Version of the program; always 1.",
+        )?
+        .gauge(&[("version", self.version)], 1)?;
+        let help = "1 for the state that the tunnel has, 0 for the others.";
+        let mut states = family(encoder, gauge, "taupe_tunnel_state", None, help)?;
+        for tunnel in &self.tunnels {
+            for (name, state) in [
+                ("up", State::Up),
+                ("degraded", State::Degraded),
+                ("down", State::Down),
+            ] {
+                let labels = [("tunnel", &*tunnel.interface), ("state", name)];
+                states.gauge(&labels, i64::from(tunnel.state == state))?;
+            }
+        }
+        let help = "Reasons why the tunnel is not fully up, by their codes in `taupe status`.";
+        let mut findings = family(encoder, gauge, "taupe_tunnel_findings", None, help)?;
+        for tunnel in &self.tunnels {
+            for (code, count) in &tunnel.findings {
+                findings.gauge(&[("tunnel", &tunnel.interface), ("code", code)], *count)?;
+            }
+        }
+        let help = "Packets that the eBPF programs of the tunnel have dropped.";
+        let mut drops = family(
+            encoder,
+            counter,
+            "taupe_capture_dropped_packets",
+            None,
+            help,
+        )?;
+        for tunnel in &self.tunnels {
+            for (reason, count) in &tunnel.drops {
+                drops.counter(&[("tunnel", &tunnel.interface), ("reason", reason)], *count)?;
+            }
+        }
+        Ok(())
+    }
+
+    fn write_devices(&self, encoder: &mut DescriptorEncoder<'_>) -> fmt::Result {
+        let help = "Peers of the device.";
+        let mut peers = family(encoder, MetricType::Gauge, "taupe_peers", None, help)?;
+        for device in &self.devices {
+            let count = u64::try_from(device.peers.len()).unwrap_or(u64::MAX);
+            peers.gauge(&[("device", &device.interface)], count)?;
+        }
+        for (group, name, label, help) in [
+            (
+                "drop",
+                "taupe_dropped_packets",
+                "reason",
+                "Packets and messages that the device has dropped.",
+            ),
+            (
+                "handshake",
+                "taupe_handshakes",
+                "result",
+                "Handshakes that the device began, or answered, with a session as result; and those that no \
+                 peer answered.",
+            ),
+            (
+                "queue",
+                "taupe_queue_segments",
+                "action",
+                "Segments that the fair queue has marked or dropped.",
+            ),
+        ] {
+            let mut counters = family(encoder, MetricType::Counter, name, None, help)?;
+            for device in &self.devices {
+                let of_group = device.counters.iter().filter(|it| it.0 == group);
+                for (_, value, count) in of_group {
+                    counters.counter(&[("device", &device.interface), (label, value)], *count)?;
+                }
+            }
+        }
+        Ok(())
+    }
+
+    fn write_peers(&self, encoder: &mut DescriptorEncoder<'_>) -> fmt::Result {
+        let (gauge, counter) = (MetricType::Gauge, MetricType::Counter);
+        let help = "Bytes of encrypted packets from the peer.";
+        let name = "taupe_peer_received";
+        let mut family_of = family(encoder, counter, name, Some(&Unit::Bytes), help)?;
+        self.for_peers(|labels, peer| family_of.counter(labels, peer.received_bytes))?;
+        let help = "Bytes of encrypted packets to the peer.";
+        let name = "taupe_peer_sent";
+        let mut family_of = family(encoder, counter, name, Some(&Unit::Bytes), help)?;
+        self.for_peers(|labels, peer| family_of.counter(labels, peer.sent_bytes))?;
+        let help = "Time of the latest handshake, as Unix time.";
+        let name = "taupe_peer_latest_handshake_timestamp";
+        let mut family_of = family(encoder, gauge, name, Some(&Unit::Seconds), help)?;
+        self.for_peers(|labels, peer| match peer.latest_handshake {
+            Some(at) => family_of.gauge(labels, at),
+            None => Ok(()),
+        })?;
+        let help = "Initiations since the last packet of the peer.";
+        let name = "taupe_peer_unanswered_handshakes";
+        let mut family_of = family(encoder, gauge, name, None, help)?;
+        self.for_peers(|labels, peer| {
+            family_of.gauge(labels, i64::from(peer.unanswered_handshakes))
+        })
+    }
+
+    fn for_peers(
+        &self,
+        mut write: impl FnMut(&[(&str, &str)], &PeerFigures) -> fmt::Result,
+    ) -> fmt::Result {
+        for device in &self.devices {
+            for peer in &device.peers {
+                let labels = [
+                    ("device", &*device.interface),
+                    ("public_key", &*peer.public_key),
+                    ("name", peer.name.as_deref().unwrap_or_default()),
+                ];
+                write(&labels, peer)?;
+            }
+        }
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,149 @@
+//! `taupe metrics`, and the dashboard and rules that use its names.
+
+use crate::{INTERFACE, World, read};
+use rustix::process::Signal;
+use std::collections::BTreeSet;
+use std::path::Path;
+use std::time::Duration;
+use taupe_lab::peers::Implementation;
+use taupe_lab::process::wait_until;
+use taupe_lab::sandbox::{scratch, step};
+use taupe_lab::{Error, Result, ensure};
+
+const SOON: Duration = Duration::from_secs(30);
+
+/// Printed once, and served at a port and at a socket.
+pub(crate) fn served() -> Result<()> {
+    let world = World::new()?;
+    let narrow = "AllowedIPs = 10.77.0.0/24\n# Name = the server";
+    let file = world.file("", narrow)?;
+    let up = world.taupe(&["up", "--wait", "--adapter", &file])?;
+    ensure!(up.status == Some(0), "{up:?}");
+    step("printed");
+    let printed = world.taupe(&["metrics"])?;
+    ensure!(printed.status == Some(0), "{printed:?}");
+    let key = &world.server.keys.public;
+    let handshake =
+        format!("taupe_handshakes_total{{device=\"{INTERFACE}\",result=\"initiated\"}} 1");
+    let peer = format!("device=\"{INTERFACE}\",public_key=\"{key}\",name=\"the server\"");
+    let expected = [
+        format!("taupe_tunnel_state{{tunnel=\"{INTERFACE}\",state=\"up\"}} 1"),
+        handshake.clone(),
+        format!("taupe_peer_unanswered_handshakes{{{peer}}} 0"),
+    ];
+    for line in &expected {
+        let is_there = printed.stdout.lines().any(|it| it == line);
+        ensure!(is_there, "no {line}: {}", printed.stdout);
+    }
+    step("served");
+    let program = Implementation::Taupe.program()?.display().to_string();
+    let socket = scratch("metrics.sock").display().to_string();
+    let (port, path) = (["--listen", "127.0.0.1:9586"], ["--unix", &*socket]);
+    let command = [&[&*program, "metrics"], &port[..], &path[..]].concat();
+    let mut server = world.near.spawn(&command)?;
+    let get = |options: &[&str], path: &str| {
+        let url = format!("http://127.0.0.1:9586{path}");
+        let first = [
+            "curl",
+            "--silent",
+            "--max-time",
+            "20",
+            "--write-out",
+            "%{http_code}",
+        ];
+        world.near.attempt(&[&first, options, &[&url]].concat())
+    };
+    wait_until("the server", SOON, || {
+        ensure!(server.runs()?, "{}", server.output());
+        Ok(get(&[], "/readyz")?.stdout == "ready\n200")
+    })?;
+    for options in [&[][..], &["--unix-socket", &socket]] {
+        let answer = get(options, "/metrics")?.stdout;
+        let is_whole = answer.lines().any(|it| *it == handshake) && answer.ends_with("# EOF\n200");
+        ensure!(is_whole, "{options:?}: {answer}");
+    }
+    let mode = world.near.run(&["stat", "-c", "%a", &socket])?.stdout;
+    ensure!(mode == "660\n", "{mode}");
+    let rebound = get(&["--header", "Host: evil.example"], "/metrics")?.stdout;
+    ensure!(rebound.ends_with("421"), "{rebound}");
+    ensure!(get(&[], "/")?.stdout.ends_with("404"), "another path");
+    step("misuse");
+    let plain = scratch("plain").display().to_string();
+    std::fs::write(&plain, "").map_err(Error::io("a file"))?;
+    for (options, reason) in [
+        (path, "another program serves it"),
+        (["--unix", &plain], "the file is no socket"),
+        (port, "Address already in use"),
+    ] {
+        let refused = world.taupe(&[&["metrics"], &options[..]].concat())?;
+        let is_one_line = refused.stderr.lines().count() == 1;
+        let is_right = refused.status == Some(1) && refused.stderr.contains(reason);
+        ensure!(is_right && is_one_line, "{options:?}: {refused:?}");
+    }
+    let usage = world.taupe(&["metrics", "--listen", "9586"])?;
+    ensure!(usage.status == Some(2), "{usage:?}");
+    step("nothing to serve");
+    world.down(&file)?;
+    // The server's device has its socket in the same folder.
+    let empty = format!(
+        "mount -t tmpfs none /run && {program} metrics --listen 127.0.0.1:9587 & \
+         until curl -s -o /dev/null http://127.0.0.1:9587/; do sleep 0.05; done; \
+         curl -s -w %{{http_code}} http://127.0.0.1:9587/readyz; kill $!"
+    );
+    let answer = world
+        .near
+        .run(&["timeout", "20", "unshare", "--mount", "sh", "-c", &empty])?;
+    ensure!(answer.stdout.ends_with("503"), "{answer:?}");
+    step("a socket that nobody serves");
+    server.signal(Signal::KILL)?;
+    server.wait(SOON)?;
+    let mut again = world
+        .near
+        .spawn(&[&[&*program, "metrics"], &path[..]].concat())?;
+    wait_until("the socket", SOON, || {
+        ensure!(again.runs()?, "{}", again.output());
+        Ok(get(&["--unix-socket", &socket], "/metrics")?
+            .stdout
+            .ends_with("# EOF\n200"))
+    })
+}
+
+/// The help, the dashboard and the alert rules name metrics that exist.
+pub(crate) fn names() -> Result<()> {
+    let world = World::new()?;
+    let printed = world.taupe(&["metrics"])?.stdout;
+    let families = printed.lines().filter_map(|line| {
+        let (name, kind) = line.strip_prefix("# TYPE ")?.split_once(' ')?;
+        let suffix = if kind == "counter" { "_total" } else { "" };
+        Some(format!("{name}{suffix}"))
+    });
+    let families: BTreeSet<_> = families.collect();
+    ensure!(!families.is_empty(), "{printed}");
+    let help = world.taupe(&["metrics", "--help"])?.stdout;
+    let documented = named_in(&help);
+    ensure!(documented == families, "{documented:?}, not {families:?}");
+    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../packaging/monitoring");
+    for file in ["grafana-dashboard.json", "prometheus-rules.yml"] {
+        let text = read(folder.join(file))?;
+        let used = named_in(&text);
+        ensure!(!used.is_empty(), "{file} uses no metric");
+        let unknown: Vec<_> = used.difference(&families).collect();
+        ensure!(unknown.is_empty(), "{file} uses {unknown:?}");
+    }
+    let dashboard = read(folder.join("grafana-dashboard.json"))?;
+    let dashboard: serde_json::Value =
+        serde_json::from_str(&dashboard).map_err(|error| Error::unmet(error.to_string()))?;
+    let unused: Vec<_> = families
+        .iter()
+        .filter(|name| !dashboard.to_string().contains(&***name))
+        .collect();
+    ensure!(unused.is_empty(), "the dashboard does not show {unused:?}");
+    Ok(())
+}
+
+/// Returns the names of metrics in a text.
+fn named_in(text: &str) -> BTreeSet<String> {
+    let words = text.split(|c: char| !c.is_ascii_alphanumeric() && c != '_');
+    let names = words.filter(|word| word.starts_with("taupe_"));
+    names.map(str::to_owned).collect()
+}
