@@ -18,6 +18,7 @@
 //! | `net.rs`, `settings.rs` | one tunnel with its connections, ports and look-ups |
 //! | `stream.rs`, `loss_recovery.rs` | one TCP connection with a stack of its own, and its loss recovery |
 //! | `send_space.rs` | sequence numbers that a connection has sent, and checks of ICMP errors |
+//! | `receive_space.rs` | the sequence number that a connection expects |
 //! | `keepalive.rs` | probes of idle connections |
 //! | `half_open.rs` | handshakes of connections that hosts in the tunnel open |
 //! | `closing.rs` | connections that their user has closed |
@@ -44,6 +45,7 @@ mod loss_recovery;
 pub mod net;
 mod outgoing;
 pub mod packet;
+mod receive_space;
 mod reset;
 mod send_space;
 pub mod settings;

@@ -22,8 +22,6 @@ const CONFIRMATION: Duration = Duration::from_millis(500);
 #[derive(Default)]
 pub(crate) struct SendSpace {
     sent: Option<Sent>,
-    /// The latest acknowledgement sent.
-    acknowledgement: Option<TcpSeqNumber>,
     /// Lengths of packets, in bytes.
     longest_sent: usize,
     longest_acknowledged: usize,
@@ -53,9 +51,6 @@ impl SendSpace {
         let Some(tcp) = written(packet) else {
             return;
         };
-        if tcp.ack() {
-            self.acknowledgement = Some(tcp.ack_number());
-        }
         let (start, length) = (tcp.seq_number(), tcp.segment_len());
         if length == 0 || tcp.rst() {
             return;
@@ -109,11 +104,6 @@ impl SendSpace {
     /// Returns the oldest unacknowledged sequence number.
     pub(crate) fn oldest(&self) -> Option<TcpSeqNumber> {
         self.sent.map(|sent| sent.unacknowledged)
-    }
-
-    /// Returns the latest acknowledgement sent.
-    pub(crate) fn acknowledgement(&self) -> Option<TcpSeqNumber> {
-        self.acknowledgement
     }
 
     /// Returns true if a sequence number was sent and is not acknowledged (RFC 5927 §4.1).

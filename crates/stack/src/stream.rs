@@ -10,6 +10,7 @@ use crate::keepalive::{Keepalive, ProbeTimer};
 use crate::loss_recovery::LossRecovery;
 use crate::outgoing::Outgoing;
 use crate::packet::{FourTuple, IcmpError, IcmpProblem, bare_segment, tcp, tcp_packet};
+use crate::receive_space::{ReceiveSpace, Snapshot};
 use crate::send_space::SendSpace;
 use crate::stack_device::{StackDevice, interface, stack_time};
 use core::time::Duration;
@@ -41,6 +42,7 @@ pub struct Stream {
     /// Time since which data or an end waits for an acknowledgement.
     unacknowledged_since: Option<Instant>,
     send_space: SendSpace,
+    receive_space: ReceiveSpace,
     probe_timer: ProbeTimer,
     loss_recovery: LossRecovery,
     /// True if the last [`Stream::send`] had no room for everything.
@@ -112,6 +114,7 @@ impl Stream {
             last_segment: now,
             unacknowledged_since: None,
             send_space: SendSpace::default(),
+            receive_space: ReceiveSpace::default(),
             probe_timer: ProbeTimer::default(),
             loss_recovery: LossRecovery::default(),
             is_stalled: false,
@@ -214,36 +217,30 @@ impl Stream {
         number: TcpSeqNumber,
         outgoing: &mut Outgoing,
     ) -> bool {
-        let (Some(oldest), Some(acknowledgement)) =
-            (self.send_space.oldest(), self.send_space.acknowledgement())
+        let (Some(oldest), Some(next)) = (self.send_space.oldest(), self.receive_space.next())
         else {
             return true;
         };
-        if self.is_connecting() {
+        if self.is_connecting() || next == number {
             return true;
         }
         // A segment below the window makes smoltcp send an ACK, at most once per second.
         let before = TcpRepr {
-            seq_number: acknowledgement - 1,
+            seq_number: next - 1,
             ack_number: Some(oldest),
             ..bare_segment(self.remote.port(), self.local.port())
         };
         let before = tcp_packet(self.remote.ip().into(), self.local.ip().into(), &before);
-        let mut answers = Outgoing::new(self.mtu);
-        self.feed(now, &before, &mut answers);
-        if self.send_space.acknowledgement() == Some(number) {
-            return true;
-        }
-        for slot in answers.slots() {
-            let answer = answers.packet(*slot);
-            outgoing.push(answer.len(), |packet| packet.copy_from_slice(answer));
-        }
+        self.feed(now, &before, outgoing);
         false
     }
 
     fn feed(&mut self, now: Instant, packet: &[u8], outgoing: &mut Outgoing) {
+        let before = Snapshot::of(self.socket());
         let (mut device, interface, sockets) = self.parts(now, Some(packet), outgoing);
         interface.poll_ingress_single(stack_time(now), &mut device, sockets);
+        let after = Snapshot::of(self.socket());
+        self.receive_space.note_received(before, after, packet);
     }
 
     /// Returns the device with its interface and socket.

@@ -206,6 +206,10 @@ proptest! {
                 let sent = outgoing.packet(*slot);
                 let four_tuple = FourTuple { local: THEM.into(), remote: US.into() };
                 prop_assert!(sent.len() <= MTU);
+                let (_, _, tcp) = tcp(sent).unwrap();
+                if tcp.ack() && !tcp.rst() && stream.state() != State::Closed {
+                    prop_assert_eq!(Some(tcp.ack_number()), stream.receive_space.next());
+                }
                 prop_assert_eq!(parse(sent), Some(Incoming::Tcp(four_tuple)));
             }
             outgoing.remove(outgoing.slots().len());
@@ -302,4 +306,26 @@ fn a_reset_must_have_the_expected_sequence_number() {
     let mut world = World::connecting();
     world.receive(&Segment::new(-1, 0, RST | ACK));
     assert_eq!(world.stream.state(), State::Closed);
+}
+
+#[test]
+fn a_reset_behind_delayed_acknowledgements_is_accepted_despite_forged_ones() {
+    let mut data = Segment::new(0, 0, ACK);
+    data.payload = vec![7; 100];
+    let mut end = data.clone();
+    end.flags |= FIN;
+    for (last, expected) in [(data, 100), (end, 101)] {
+        let mut world = World::open();
+        // A forged reset uses up the challenge of this second.
+        world.receive(&Segment::new(1000, 0, RST));
+        assert_eq!(world.sent().len(), 1);
+        world.receive(&last);
+        world.receive(&Segment::new(0, 0, RST));
+        assert!(world.sent().is_empty(), "the acknowledgement is delayed");
+        assert_ne!(world.stream.state(), State::Closed, "a stale number");
+        let mut received = [0; 40];
+        assert_eq!(world.stream.socket().recv_slice(&mut received), Ok(40));
+        world.receive(&Segment::new(expected, 0, RST));
+        assert_eq!(world.stream.state(), State::Closed);
+    }
 }
