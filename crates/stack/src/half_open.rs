@@ -72,7 +72,7 @@ pub(crate) struct HalfOpen {
 /// Result of a segment.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum HandshakeStep {
-    /// The segment belongs to no half-open connection, or begins it anew.
+    /// The segment belongs to no half-open connection.
     Other,
     /// The segment is handled.
     Handled,
@@ -94,8 +94,8 @@ impl HalfOpenTable {
         }
     }
 
-    /// Answers a SYN. `seed` must be random: the initial sequence number derives from it. Ignores
-    /// invalid SYNs.
+    /// Answers a SYN that belongs to no half-open connection. `seed` must be random: the initial
+    /// sequence number derives from it. Ignores invalid SYNs.
     pub(crate) fn answer_syn(
         &mut self,
         now: Instant,
@@ -111,7 +111,9 @@ impl HalfOpenTable {
         let Ok(syn) = TcpRepr::parse(&tcp, &source, &destination, &checksums) else {
             return;
         };
-        self.remove(&four_tuple, buffers);
+        if self.all.contains_key(&four_tuple) {
+            return;
+        }
         while self.all.len() >= MAX
             && let Some((_, oldest)) = self.order.first_key_value()
         {
@@ -171,13 +173,17 @@ impl HalfOpenTable {
                 }
                 HandshakeStep::Handled
             }
-            (_, true, false) if tcp.seq_number() == half_open.syn.seq_number => {
-                half_open.answered = now;
+            (_, true, false) if !tcp.fin() => {
+                // RFC 5961 §4.2: a SYN of another number may be forged, so the connection stays. A
+                // client that has restarted answers this SYN-ACK with a reset of the expected
+                // number, and repeats its SYN.
+                if tcp.seq_number() == half_open.syn.seq_number {
+                    half_open.answered = now;
+                }
                 half_open.send(now, four_tuple, self.mtu, &mut self.borrowed, outgoing);
                 HandshakeStep::Handled
             }
-            (_, true, false) => HandshakeStep::Other,
-            (_, true, true) | (_, _, false) => HandshakeStep::Handled,
+            (_, true, _) | (_, _, false) => HandshakeStep::Handled,
             (_, false, true) if tcp.ack_number() != half_open.initial + 1 => HandshakeStep::Refuse,
             (_, false, true) if offset > MAX_WINDOW => HandshakeStep::Handled,
             (_, false, true) => HandshakeStep::Complete,

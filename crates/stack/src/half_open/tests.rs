@@ -1,7 +1,7 @@
 use super::*;
 use crate::packet::bare_segment;
 use smoltcp::socket::tcp::State;
-use smoltcp::wire::TcpControl;
+use smoltcp::wire::{TcpControl, TcpPacket};
 use std::net::SocketAddr;
 
 const MTU: usize = 1420;
@@ -55,6 +55,17 @@ impl Client {
             sack_permitted: true,
             ..bare_segment(0, 0)
         })
+    }
+
+    /// Returns a segment that both begins and ends a connection.
+    fn syn_and_fin(self) -> Vec<u8> {
+        const TCP: usize = 20;
+        let mut packet = self.syn();
+        packet[TCP + 13] |= 1;
+        let FourTuple { local, remote } = self.four_tuple;
+        TcpPacket::new_unchecked(&mut packet[TCP..])
+            .fill_checksum(&remote.ip().into(), &local.ip().into());
+        packet
     }
 
     /// Returns a segment after the SYN that acknowledges `number`.
@@ -289,12 +300,18 @@ fn only_the_sender_of_the_syn_can_end_the_handshake() {
         (reset(client.initial), HandshakeStep::Handled),
         (reset(client.initial + 2), HandshakeStep::Handled),
         (client.data(next, b""), HandshakeStep::Complete),
-        (far.syn(), HandshakeStep::Other),
+        (client.syn_and_fin(), HandshakeStep::Handled),
+        (far.syn_and_fin(), HandshakeStep::Handled),
     ] {
         assert_eq!(listener.handle(client, &packet), expected);
         assert!(listener.sent().is_none());
         assert!(listener.table.all.contains_key(&client.four_tuple));
     }
+    // The SYN of another number is answered as the first one was.
+    assert_eq!(listener.handle(far, &far.syn()), HandshakeStep::Handled);
+    assert_eq!(listener.sent(), Some(answer));
+    let last = client.data(next, b"");
+    assert_eq!(listener.handle(client, &last), HandshakeStep::Complete);
     let reset = reset(client.initial + 1);
     assert_eq!(listener.handle(client, &reset), HandshakeStep::Handled);
     assert!(listener.table.all.is_empty());
@@ -302,35 +319,50 @@ fn only_the_sender_of_the_syn_can_end_the_handshake() {
 }
 
 #[test]
-fn a_new_syn_of_the_same_client_begins_anew() {
-    let (mut listener, client) = (Listener::new(), Client::new("[2001:db8::1]:1000"));
-    let local = "[fd00::1]:80".parse().unwrap();
-    let client = Client {
-        four_tuple: FourTuple {
-            local,
-            ..client.four_tuple
-        },
+fn a_client_that_has_restarted_connects_from_the_same_port() {
+    let (mut listener, client) = (Listener::new(), Client::new("192.0.2.1:1000"));
+    let answer = listener.answer_syn(client).unwrap();
+    let again = Client {
+        initial: TcpSeqNumber(500),
         ..client
     };
-    let mut answers = Vec::new();
-    for initial in [-1, 500] {
-        let again = Client {
-            initial: TcpSeqNumber(initial),
-            ..client
-        };
-        let syn = again.syn();
-        listener.seed += 1;
-        let (buffers, outgoing) = (&mut listener.buffers, &mut listener.outgoing);
-        let packet = (client.four_tuple, &*syn);
-        listener
-            .table
-            .answer_syn(listener.now, packet, listener.seed, buffers, outgoing);
-        let slot = listener.outgoing.slots()[0];
-        let (_, _, answer) = tcp(listener.outgoing.packet(slot)).unwrap();
-        answers.push((answer.seq_number(), answer.ack_number().0));
-        listener.outgoing.remove(1);
-        assert_eq!(listener.table.all.len(), 1);
-    }
-    assert_ne!(answers[0].0, answers[1].0);
-    assert_eq!((answers[0].1, answers[1].1), (0, 501));
+    assert_eq!(listener.handle(again, &again.syn()), HandshakeStep::Handled);
+    let challenge = listener.sent().unwrap();
+    assert_eq!(challenge, answer);
+    // RFC 9293 §3.10.7.3: a client that has sent another SYN resets by the acknowledged number.
+    let reset = again.segment(&TcpRepr {
+        control: TcpControl::Rst,
+        seq_number: challenge.acknowledged,
+        ..bare_segment(0, 0)
+    });
+    assert_eq!(listener.handle(again, &reset), HandshakeStep::Handled);
+    listener.now += Duration::from_secs(1);
+    assert_eq!(listener.handle(again, &again.syn()), HandshakeStep::Other);
+    let answer = listener.answer_syn(again).unwrap();
+    assert_eq!(answer.acknowledged, again.initial + 1);
+    assert_ne!(answer.sequence, challenge.sequence);
+    let last = again.data(answer.sequence + 1, b"");
+    assert_eq!(listener.handle(again, &last), HandshakeStep::Complete);
+    assert_eq!(listener.open(again, &last).state(), State::Established);
+}
+
+#[test]
+fn syns_over_ipv6_are_answered() {
+    let mut listener = Listener::new();
+    let four_tuple = FourTuple {
+        local: "[fd00::1]:80".parse().unwrap(),
+        remote: "[2001:db8::1]:1000".parse().unwrap(),
+    };
+    let client = Client {
+        four_tuple,
+        ..Client::new("192.0.2.1:1000")
+    };
+    let (buffers, outgoing) = (&mut listener.buffers, &mut listener.outgoing);
+    let syn = (four_tuple, &*client.syn());
+    listener
+        .table
+        .answer_syn(listener.now, syn, 7, buffers, outgoing);
+    let (source, _, answer) = tcp(outgoing.packet(outgoing.slots()[0])).unwrap();
+    assert_eq!(source.to_string(), "fd00::1");
+    assert_eq!(answer.ack_number(), client.initial + 1);
 }
