@@ -355,7 +355,8 @@ impl<C: Copy + Eq + Hash, W> Net<C, W> {
         Some(stream)
     }
 
-    /// Answers a segment without a connection with a reset. At most 200 are answered per second.
+    /// Answers a segment without a connection with a reset: at most 200 per second, and 20 of one
+    /// address.
     pub fn refuse(&mut self, four_tuple: FourTuple, packet: &[u8]) {
         self.half_open.remove(&four_tuple, &mut self.buffers);
         self.resets.answer(self.now, packet, &mut self.outgoing);
