@@ -1,11 +1,12 @@
 //! Selected applications.
 
-use crate::checks::{enabled, own_words, printed};
+use crate::checks::{enabled, own_words, printed, without_check};
 use crate::world::{BEYOND, ETC, TUNNEL, UPLINK, World};
+use std::fs;
 use std::time::Duration;
 use taupe_lab::documents::Block;
 use taupe_lab::process::wait_until;
-use taupe_lab::{Result, ensure};
+use taupe_lab::{Error, Result, ensure};
 
 /// The commands about a file `home.conf` of a provider, in which `editor` selects applications as
 /// the comment of its command says.
@@ -36,6 +37,12 @@ pub(crate) fn selected(block: &Block) -> Result<()> {
         }
         let output = shell.run(block, command)?;
         match &*words {
+            ["editor", file] => {
+                let edited = fs::read_to_string(file).map_err(Error::io((*file).to_owned()))?;
+                let added = command.comment.split_once(": ").unwrap_or_default().1;
+                let is_there = edited.lines().any(|line| line == added);
+                ensure!(is_there, "no line `{added}` in {edited}");
+            }
             ["install", ..] => {
                 let mode = world
                     .near
@@ -46,6 +53,7 @@ pub(crate) fn selected(block: &Block) -> Result<()> {
                 let open = format!("exec 3<>/dev/tcp/{BEYOND}/5432; exec sleep infinity");
                 connection = Some(world.near.spawn(&[&torrent, "-c", &open])?);
             }
+            // The path of curl's traffic, which is checked below.
             ["taupe", "app", "allow", _, "curl"] => curl = TUNNEL,
             ["taupe", "status", ..] => printed(command, &output, "home: up")?,
             ["taupe", "flows", ..] => {
@@ -59,7 +67,7 @@ pub(crate) fn selected(block: &Block) -> Result<()> {
             ["taupe", "explain", ..] => printed(command, &output, "=>")?,
             ["taupe", "doctor", ..] => printed(command, &output, "transparent-mode")?,
             ["systemctl", ..] => enabled(command)?,
-            _ => {}
+            _ => return Err(without_check(command)),
         }
         if connection.is_some() {
             world.must_be(&firefox, Some(TUNNEL), &command.text)?;

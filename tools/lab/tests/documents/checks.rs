@@ -3,6 +3,7 @@
 use crate::world::{ETC, SOON, TUNNEL, UPLINK, World};
 use rustix::process::{Pid, Signal, kill_process};
 use std::fs;
+use std::os::unix::fs::PermissionsExt;
 use taupe_lab::documents::Command;
 use taupe_lab::process::{Output, wait_until};
 use taupe_lab::sandbox::scratch;
@@ -45,7 +46,7 @@ pub(crate) fn enabled(command: &Command) -> Result<()> {
     Ok(())
 }
 
-/// Checks the state of a tunnel after a command of the guide or README.md. `before` is the network
+/// Checks the effect of a command of the guide or README.md about a tunnel. `before` is the network
 /// without a tunnel.
 pub(crate) fn after(world: &World, command: &Command, output: &Output, before: &str) -> Result<()> {
     let words = own_words(command);
@@ -69,8 +70,39 @@ pub(crate) fn after(world: &World, command: &Command, output: &Output, before: &
             world.must_be("curl", Some(UPLINK), "down")
         }
         ["systemctl", ..] => enabled(command),
-        _ => Ok(()),
+        ["taupe", "allowed-ips", ..] => {
+            printed(command, output, "192.169.0.0/16")?;
+            printed(command, output, "::/0")?;
+            ensure!(!output.stdout.contains("192.168."), "{output:?}");
+            Ok(())
+        }
+        _ if command.text.contains("tee key") => {
+            let path = world.folder.join("key");
+            let data = fs::metadata(&path).map_err(Error::io("key"))?;
+            ensure!(data.permissions().mode() & 0o777 == 0o600, "{data:?}");
+            let private = fs::read_to_string(&path).map_err(Error::io("key"))?;
+            let public = world.near.run_with_input(&["wg", "pubkey"], &private)?;
+            ensure!(output.stdout == public.stdout, "{output:?}");
+            Ok(())
+        }
+        _ => Err(without_check(command)),
     }
+}
+
+/// Returns the error for a command whose effect no test knows.
+pub(crate) fn without_check(command: &Command) -> Error {
+    Error::unmet(format!(
+        "`{}` has succeeded, and nothing checks its effect: add the check to the scenario",
+        command.text
+    ))
+}
+
+/// Fails unless a command begins like one of these, whose effects its scenario checks.
+pub(crate) fn begins_with(command: &Command, beginnings: &[&str]) -> Result<()> {
+    let own = own_words(command).join(" ");
+    let is_known = beginnings.iter().any(|known| own.starts_with(known));
+    ensure!(is_known, "{}", without_check(command));
+    Ok(())
 }
 
 /// Kills the process of a tunnel by SIGKILL.

@@ -1,5 +1,6 @@
 //! Commands about files: keys, a release, reports, packs, sources.
 
+use crate::checks::begins_with;
 use crate::tunnels::ends;
 use crate::world::World;
 use std::fs;
@@ -18,7 +19,9 @@ pub(crate) fn post_quantum_keys(block: &Block) -> Result<()> {
     let world = World::new()?;
     let mut shell = world.shell()?;
     let mut lines = Vec::new();
+    let known = ["umask 077", "taupe genkey --pq", "taupe pubkey --pq"];
     for command in &block.commands {
+        begins_with(command, &known)?;
         shell.run(block, command)?;
         lines.extend(command.comment.split_once(": ").map(|(_, line)| line));
     }
@@ -76,6 +79,7 @@ pub(crate) fn release(block: &Block) -> Result<()> {
     // The reader has changed to the folder of the release.
     let mut shell = world.shell_in("packages")?;
     for command in &block.commands {
+        begins_with(command, &["ssh-keygen -Y verify", "sha256sum --check"])?;
         shell.run(block, command)?;
     }
     fs::write(packages.join("taupe_1_amd64.deb"), "another").map_err(Error::io("a package"))?;
@@ -91,7 +95,7 @@ pub(crate) fn reports(block: &Block) -> Result<()> {
     let report = world.folder.join("target/lab");
     fs::create_dir_all(&report).map_err(Error::io("target/lab"))?;
     fs::write(report.join("report.json"), "{}").map_err(Error::io("report.json"))?;
-    run_others(&world, block)?;
+    run_others(&world, block, "cp")?;
     ensure!(world.folder.join("before.json").exists(), "no before.json");
     Ok(())
 }
@@ -103,18 +107,20 @@ pub(crate) fn packs(block: &Block) -> Result<()> {
     mount("lab", "/tmp", "tmpfs", MountFlags::NOSUID, sticky).map_err(Error::io("/tmp"))?;
     fs::create_dir("/tmp/pack").map_err(Error::io("/tmp/pack"))?;
     fs::write("/tmp/pack/taupe-lab", "lab").map_err(Error::io("/tmp/pack"))?;
-    run_others(&world, block)?;
+    run_others(&world, block, "tar")?;
     let carried = world.folder.join("pack.tar.gz").display().to_string();
     let listed = world.near.run(&["tar", "-tzf", &carried])?;
     ensure!(listed.stdout.contains("pack/taupe-lab"), "{listed:?}");
     Ok(())
 }
 
-/// Executes the commands that are not measurements.
-fn run_others(world: &World, block: &Block) -> Result<()> {
+/// Executes the commands that are not measurements: runs of one program, whose effects are checked
+/// afterwards.
+fn run_others(world: &World, block: &Block, program: &str) -> Result<()> {
     let mut shell = world.shell()?;
     for command in &block.commands {
         if lab_arguments(&command.text).is_none() {
+            begins_with(command, &[program])?;
             shell.run(block, command)?;
         }
     }

@@ -3,15 +3,13 @@
 use crate::checks::{after, kill_tunnel, own_words, printed};
 use crate::world::{SOON, TUNNEL, UPLINK, World};
 use rustix::process::Signal;
-use std::fs;
-use std::os::unix::fs::PermissionsExt;
 use std::time::Duration;
 use taupe_lab::documents::Block;
 use taupe_lab::peers::{Implementation, Keys, PeerSettings, Settings};
 use taupe_lab::process::wait_until;
 use taupe_lab::server::PORT;
 use taupe_lab::uapi::socket;
-use taupe_lab::{Error, Result, ensure};
+use taupe_lab::{Result, ensure};
 
 /// The commands about a file `wg0.conf`, in the folder of the reader and in `/etc/wireguard`.
 pub(crate) fn one(block: &Block) -> Result<()> {
@@ -46,19 +44,6 @@ pub(crate) fn one(block: &Block) -> Result<()> {
             ["taupe", "reload", ..] => {
                 let now = Some(handshake(&world)?);
                 ensure!(now == session, "the session has not continued");
-            }
-            ["taupe", "allowed-ips", ..] => {
-                printed(command, &output, "192.169.0.0/16")?;
-                printed(command, &output, "::/0")?;
-                ensure!(!output.stdout.contains("192.168."), "{output:?}");
-            }
-            _ if command.text.contains("tee key") => {
-                let path = world.folder.join("key");
-                let data = fs::metadata(&path).map_err(Error::io("key"))?;
-                ensure!(data.permissions().mode() & 0o777 == 0o600, "{data:?}");
-                let private = fs::read_to_string(&path).map_err(Error::io("key"))?;
-                let public = world.near.run_with_input(&["wg", "pubkey"], &private)?;
-                ensure!(output.stdout == public.stdout, "{output:?}");
             }
             _ => {}
         }
