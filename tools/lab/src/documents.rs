@@ -98,7 +98,7 @@ pub fn blocks(page: &str, text: &str) -> Result<Vec<Block>> {
         line,
         kind: kind.to_owned(),
         commands: match kind {
-            "sh" => commands(&content),
+            "sh" => commands_of(&content),
             _ => Vec::new(),
         },
     };
@@ -144,7 +144,14 @@ pub(crate) fn fences<'a>(page: &str, text: &'a str) -> Result<Vec<Fence<'a>>> {
     Ok(found)
 }
 
-fn commands(lines: &[(usize, &str)]) -> Vec<Command> {
+/// Returns the commands of a script in order. Knows comments and continued lines, and no other syntax.
+#[must_use]
+pub fn commands(script: &str) -> Vec<Command> {
+    let lines = script.lines().enumerate();
+    commands_of(&lines.map(|(at, text)| (at + 1, text)).collect::<Vec<_>>())
+}
+
+fn commands_of(lines: &[(usize, &str)]) -> Vec<Command> {
     let mut found: Vec<Command> = Vec::new();
     let mut continues = false;
     for &(line, text) in lines {

@@ -18,6 +18,7 @@ mod libraries;
 mod parts;
 mod places;
 mod shell;
+mod steps;
 mod tunnels;
 mod users;
 mod world;
@@ -102,6 +103,10 @@ fn main() {
     tests.push(SystemTest::new(
         "every_command_is_in_a_table",
         places::every_command_is_in_a_table,
+    ));
+    tests.push(SystemTest::new(
+        "steps_are_compared_by_their_commands",
+        steps::steps_are_compared_by_their_commands,
     ));
     Suite::new(tests)
         .prepare(|| Implementation::Taupe.install().map(drop))

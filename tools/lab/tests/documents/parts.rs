@@ -1,6 +1,7 @@
 //! Parts of commands that are not executed: they must exist.
 
 use crate::elsewhere::Runs;
+use crate::steps::Steps;
 use serde_json::Value;
 use std::fs;
 use std::os::unix::fs::PermissionsExt;
@@ -13,7 +14,7 @@ use taupe_lab::{Error, Result, ensure};
 /// Parts of the tree that commands refer to.
 pub(crate) struct Tree {
     metadata: Value,
-    steps: String,
+    steps: Steps,
 }
 
 impl Tree {
@@ -31,17 +32,18 @@ impl Tree {
         })?;
         Ok(Self {
             metadata,
-            steps: read("scripts/test")?,
+            steps: Steps::read(&read("scripts/test")?),
         })
     }
 
     /// Checks that the place where a command is run exists.
-    pub(crate) fn check_run(&self, runs: &Runs) -> Result<()> {
+    pub(crate) fn check_run(&self, command: &str, runs: &Runs) -> Result<()> {
         match runs {
-            Runs::Step(text) => ensure!(
-                self.steps.lines().any(|line| has_words(line, text)),
-                "no step of scripts/test has `{text}`"
-            ),
+            Runs::Same => self.steps.check_same(command)?,
+            Runs::Others(texts, reason) => {
+                ensure!(!reason.is_empty(), "by other commands, for no reason");
+                self.steps.check_others(command, texts)?;
+            }
             Runs::Test(file, name) => {
                 let text = read(file)?;
                 ensure!(text.contains(&format!("fn {name}(")), "no {name} in {file}");
@@ -151,15 +153,6 @@ impl Tree {
         }
         Ok(())
     }
-}
-
-/// Returns true if a line that is no comment has these words, and not only the beginning of others.
-fn has_words(line: &str, text: &str) -> bool {
-    let is_part = |c: char| c.is_alphanumeric() || "-_".contains(c);
-    let mut rests = line
-        .match_indices(text)
-        .map(|(at, _)| &line[at + text.len()..]);
-    !line.trim_start().starts_with('#') && rests.any(|rest| !rest.starts_with(is_part))
 }
 
 fn read(path: &str) -> Result<String> {

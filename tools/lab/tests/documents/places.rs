@@ -48,7 +48,7 @@ pub(crate) fn every_command_is_in_a_table() -> Result<()> {
                 (Some(entry), _) => {
                     used.insert(entry.command);
                     tree.check(&command.text)
-                        .and_then(|()| tree.check_run(&entry.runs))
+                        .and_then(|()| tree.check_run(entry.command, &entry.runs))
                 }
                 (None, Some((page, _))) => {
                     used.insert(page);
@@ -70,7 +70,7 @@ pub(crate) fn every_command_is_in_a_table() -> Result<()> {
         }
     }
     for runs in [&LAB, &MEASURED, &TUTORIAL.1] {
-        if let Err(error) = tree.check_run(runs) {
+        if let Err(error) = tree.check_run("", runs) {
             problems.push(error.to_string());
         }
     }
