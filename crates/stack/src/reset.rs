@@ -12,7 +12,7 @@ use taupe_protocol::time::Instant;
 const PER_SECOND: u64 = 200;
 
 /// Resets per second, and at once, to one address. One host that scans ports so leaves most resets to
-/// the others.
+/// the others. A host that forges addresses is bounded only by [`PER_SECOND`].
 const PER_SECOND_TO_ONE: u64 = 20;
 
 /// Buckets for addresses. Addresses with the same one share its resets.

@@ -181,7 +181,8 @@ impl World {
 
 proptest! {
     /// If the other side sends arbitrary segments, this side sends only segments of the connection
-    /// that fit the tunnel, and buffers no more bytes than its window.
+    /// that fit the tunnel, and buffers no more bytes than its window. It acknowledges exactly the
+    /// number that it expects in a reset.
     #[test]
     fn arbitrary_segments_do_not_panic(segments in vec(segments(), 1..40), is_open in any::<bool>()) {
         let windows = Windows { receive: 1 << 14, send: 1 << 14 };
