@@ -27,6 +27,7 @@ const DEMO: &str = "tools/lab/tests/demo.rs";
 const IMAGE: &str = "tools/lab/tests/packages/image.rs";
 const INSTALL: &str = "crates/taupe/tests/install.rs";
 const LIBRARY: &str = "crates/ffi/tests/installed.rs";
+const METRICS: &str = "tools/lab/tests/quick/metrics.rs";
 const PACKAGES: &str = "tools/lab/tests/packages/main.rs";
 
 /// The steps that other commands are compared with.
@@ -94,6 +95,10 @@ pub(crate) const ELSEWHERE: &[Elsewhere] = &[
     at("javac -d classes crates/ffi-java/java/src/main/java/com/cloudflare/app/boringtun/BoringTunJNI.java", Others(&["scripts/java"], JAVA)),
     at("javac -cp classes -d classes Program.java", Others(&["scripts/java"], JAVA)),
     at("java -cp classes -Djava.library.path=target/library Program", Others(&["scripts/java"], JAVA)),
+    // Metrics.
+    at("sudo taupe metrics --listen 127.0.0.1:9586", Test(METRICS, "served")),
+    at("curl http://127.0.0.1:9586/metrics", Test(METRICS, "served")),
+    at("sudo sh -c 'taupe metrics > /var/lib/node_exporter/taupe.prom.new && mv /var/lib/node_exporter/taupe.prom.new /var/lib/node_exporter/taupe.prom'", Test(METRICS, "served")),
     // Containers, with IMAGE=1.
     at("podman run --detach --name vpn --cap-drop all --read-only --security-opt no-new-privileges --volume ./home.conf:/home.conf:ro taupe:0.1.0 proxy /home.conf", Test(IMAGE, "proxy")),
     at("podman run --rm --network container:vpn docker.io/curlimages/curl --proxy socks5h://127.0.0.1:1080 https://example.org/", Test(IMAGE, "proxy")),
