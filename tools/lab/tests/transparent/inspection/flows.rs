@@ -108,10 +108,34 @@ pub(crate) fn connections() -> Result<()> {
         Ok(events("ended", &third).is_some())
     })?;
     step("blocked");
+    let before = json(&world.taupe(&["flows", "--json"])?)?;
     world.kill_device()?;
     let all = json(&world.taupe(&["flows", "--json"])?)?;
-    let blocked = flow(&all, &selected, "tcp", TRANSFER)?;
-    ensure!(blocked["verdict"] == "refused", "{blocked}");
+    for (process, verdict) in [(&selected, "refused"), (&other, "direct")] {
+        for (protocol, port) in [("tcp", TRANSFER), ("udp", ECHO)] {
+            let was = flow(&before, process, protocol, port)?;
+            let is = flow(&all, process, protocol, port)?;
+            ensure!(is["verdict"] == verdict, "{is}");
+            // Without the process the kernel has the same figures, and the rules decide the same. Bytes
+            // of datagrams are counted in a tunnel only.
+            let same = |member: &&str| was[*member] == is[*member];
+            let members: &[&str] = match protocol {
+                "tcp" => &[
+                    "local",
+                    "application",
+                    "uid",
+                    "sent_bytes",
+                    "received_bytes",
+                ],
+                _ => &["local", "application", "uid"],
+            };
+            ensure!(members.iter().all(same), "{was}, then {is}");
+            ensure!(
+                process.id() == selected.id() || was == is,
+                "{was}, then {is}"
+            );
+        }
+    }
     wait_until("the change", Duration::from_secs(30), || {
         Ok(events("changed", &selected).is_some())
     })?;
