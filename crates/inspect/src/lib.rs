@@ -7,6 +7,7 @@
 pub mod check;
 pub mod conf;
 pub mod interface;
+pub mod json;
 
 cfg_if::cfg_if! {
     if #[cfg(target_os = "linux")] {
@@ -21,7 +22,6 @@ cfg_if::cfg_if! {
         pub mod explain;
         pub mod families;
         pub mod flows;
-        pub mod json;
         pub mod metrics;
         pub mod processes;
         pub mod report;

@@ -8,6 +8,7 @@ use crate::console::{NotPrinted, print, say};
 use crate::remarks::with_command;
 use crate::{app_conflicts, root, tunnel};
 use lists::{ListError, edit};
+use serde::Serialize;
 use std::ffi::OsString;
 use std::fmt::{self, Write as _};
 use std::path::PathBuf;
@@ -22,6 +23,7 @@ use taupe_inspect::app_matcher::AppMatcher;
 use taupe_inspect::check::{self, Checked, Remark, check, check_text};
 use taupe_inspect::conf::{self, Conf};
 use taupe_inspect::executables::in_path;
+use taupe_inspect::json;
 use taupe_inspect::processes::{Subject, sockets};
 use taupe_inspect::rules::resolved;
 use taupe_transparent::capture::{is_in_effect, replace};
@@ -118,7 +120,7 @@ fn to_apply(file: &str, fault: &TransparentError) -> String {
 
 pub(crate) fn main(order: &AppOrder, arguments: &[OsString]) -> ExitCode {
     let outcome = match &order.action {
-        AppAction::List => list(order),
+        AppAction::List { json } => list(order, *json),
         AppAction::Edit(place, applications) => root::require(Compatibility::Taupe, arguments)
             .map_err(AppError::from)
             .and_then(|()| edit_file(order, *place, applications)),
@@ -400,55 +402,119 @@ fn warn_of_adapter_mode(conf: &Conf, is_up: bool) {
 }
 
 /// Prints the rules and the processes that each applies to.
-fn list(order: &AppOrder) -> Result<(), AppError> {
+fn list(order: &AppOrder, json: bool) -> Result<(), AppError> {
     let conf = Conf::find(&order.file, Compatibility::Taupe)?;
     let (_, mut file) = read(&conf)?;
     let rules = resolved(std::mem::take(&mut file.transparent.apps));
     let matcher = AppMatcher::of(conf.interface.as_str());
     let (running, sockets) = (Subject::all(), sockets());
-    let mut text = String::new();
     let lists = [
         (Key::AllowedApps, &rules.allowed),
         (Key::DisallowedApps, &rules.disallowed),
     ];
+    let mut listed = Vec::new();
     for (key, list) in lists {
         for rule in list {
-            let _ = writeln!(
-                text,
-                "{}:{}: {} = {}",
-                conf.shown.display(),
-                rule.line,
-                key.name(),
-                rule.application
-            );
             // If several rules match, the first one decides.
             let own = running.iter().filter(|subject| {
                 let decided = matcher.decide(&rules, subject).rule;
                 decided.is_some_and(|by| std::ptr::eq(by, rule))
             });
-            for subject in own {
-                let _ = writeln!(
-                    text,
-                    "    process {}, {}, {} sockets",
-                    subject.id.unwrap_or_default(),
-                    subject.shown_path(),
-                    subject.count(&sockets)
-                );
-            }
+            listed.push(ListedRule {
+                line: rule.line,
+                key: key.name(),
+                application: rule.application.to_string(),
+                processes: own
+                    .map(|subject| ListedProcess {
+                        pid: subject.id.unwrap_or_default(),
+                        application: subject.shown_path().to_string(),
+                        sockets: subject.count(&sockets),
+                    })
+                    .collect(),
+            });
         }
     }
-    let _ = writeln!(
-        text,
-        "all others {}",
-        match rules.allowed.is_empty() {
-            true => "use the tunnel",
-            false => "bypass the tunnel",
-        }
-    );
+    let list = Lists {
+        schema: 1,
+        file: conf.shown.display().to_string(),
+        others: match rules.allowed.is_empty() {
+            true => Others::Tunnel,
+            false => Others::Direct,
+        },
+        rules: listed,
+    };
+    let text = match json {
+        true => json::text(&list),
+        false => list.text(),
+    };
     if !taupe_inspect::is_root() {
         say(&"[!] only your own processes are listed; run it with sudo to list all");
     }
     Ok(print(text.as_bytes())?)
+}
+
+/// Content of `taupe app list --json`.
+#[derive(Serialize)]
+struct Lists {
+    schema: u32,
+    file: String,
+    others: Others,
+    rules: Vec<ListedRule>,
+}
+
+/// Path of all applications without a rule.
+#[derive(Serialize)]
+#[serde(rename_all = "lowercase")]
+enum Others {
+    Tunnel,
+    Direct,
+}
+
+#[derive(Serialize)]
+struct ListedRule {
+    line: usize,
+    key: &'static str,
+    application: String,
+    processes: Vec<ListedProcess>,
+}
+
+#[derive(Serialize)]
+struct ListedProcess {
+    pid: u32,
+    application: String,
+    sockets: usize,
+}
+
+impl Lists {
+    fn text(&self) -> String {
+        let mut text = String::new();
+        for rule in &self.rules {
+            let ListedRule {
+                line,
+                key,
+                application,
+                ..
+            } = rule;
+            let _ = writeln!(text, "{}:{line}: {key} = {application}", self.file);
+            for process in &rule.processes {
+                let ListedProcess {
+                    pid,
+                    application,
+                    sockets,
+                } = process;
+                let _ = writeln!(text, "    process {pid}, {application}, {sockets} sockets");
+            }
+        }
+        let _ = writeln!(
+            text,
+            "all others {}",
+            match self.others {
+                Others::Tunnel => "use the tunnel",
+                Others::Direct => "bypass the tunnel",
+            }
+        );
+        text
+    }
 }
 
 #[cfg(test)]

@@ -61,6 +61,7 @@ pub(crate) enum Order {
     Check {
         /// A path, or a name in /etc/wireguard.
         file: OsString,
+        json: bool,
     },
     /// Run a command with a tunnel as its only network.
     Exec(ExecOrder),
@@ -251,6 +252,7 @@ pub(crate) struct ExplainOrder {
     /// A path, a name in `PATH`, or a process id. `None` means forwarded packets.
     pub(crate) application: Option<OsString>,
     pub(crate) destination: Option<Destination>,
+    pub(crate) json: bool,
 }
 
 /// Arguments of `taupe app`.
@@ -265,7 +267,9 @@ pub(crate) struct AppOrder {
 pub(crate) enum AppAction {
     /// Put applications into one list, or into none.
     Edit(AppPlace, Vec<Application>),
-    List,
+    List {
+        json: bool,
+    },
 }
 
 /// A list of applications in a file.

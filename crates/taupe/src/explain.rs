@@ -2,6 +2,7 @@
 
 use crate::arguments::ExplainOrder;
 use crate::console::print;
+use serde::Serialize;
 use std::fmt::Write as _;
 use std::process::ExitCode;
 use taupe_adapter::Compatibility;
@@ -9,8 +10,9 @@ use taupe_inspect::advice;
 use taupe_inspect::conf::Conf;
 use taupe_inspect::destination::Destination;
 use taupe_inspect::explain::{
-    ExplainError, Explainer, addresses, effect_of_down, files_of_tunnels, script_warning,
+    ExplainError, Explainer, Step, addresses, effect_of_down, files_of_tunnels, script_warning,
 };
+use taupe_inspect::json;
 use taupe_inspect::processes::Subject;
 
 /// Prints the explanation to standard output.
@@ -35,33 +37,75 @@ fn with_advice(error: &ExplainError) -> String {
     }
 }
 
+/// Content of `taupe explain --json`.
+#[derive(Serialize)]
+struct Explanation {
+    schema: u32,
+    /// Names the sender and the destination of the packets.
+    packets: String,
+    warning: Option<String>,
+    tunnels: Vec<TunnelExplanation>,
+}
+
+#[derive(Serialize)]
+struct TunnelExplanation {
+    interface: String,
+    file: String,
+    warning: Option<String>,
+    steps: Vec<Step>,
+}
+
 fn run(order: &ExplainOrder) -> Result<String, ExplainError> {
+    let explanation = explain(order)?;
+    Ok(match order.json {
+        true => json::text(&explanation),
+        false => text(&explanation, order.file.is_none()),
+    })
+}
+
+fn explain(order: &ExplainOrder) -> Result<Explanation, ExplainError> {
     let subject = order.application.as_deref().map(Subject::find);
     let subject = subject.transpose()?;
-    let mut text = format!("{}\n", introduce(subject.as_ref(), order.destination));
-    if let Some(script_warning) = subject.as_ref().and_then(script_warning) {
-        let _ = writeln!(
-            text,
-            "[!] {script_warning}; the following is for a program at this path"
-        );
-    }
     let files = match &order.file {
         Some(word) => vec![Conf::find(word, Compatibility::Taupe)?],
         None => files_of_tunnels()?,
     };
-    let (addresses, is_one_of_several) = (addresses()?, order.file.is_none());
-    for conf in &files {
+    let addresses = addresses()?;
+    let tunnels = files.iter().map(|conf| {
         let explainer = Explainer::read(conf)?;
+        Ok(TunnelExplanation {
+            interface: conf.interface.to_string(),
+            file: conf.shown.display().to_string(),
+            warning: effect_of_down(conf.interface.as_str()),
+            steps: explainer.steps(subject.as_ref(), order.destination, &addresses),
+        })
+    });
+    Ok(Explanation {
+        schema: 1,
+        packets: introduce(subject.as_ref(), order.destination),
+        warning: subject
+            .as_ref()
+            .and_then(script_warning)
+            .map(|warning| format!("{warning}; the following is for a program at this path")),
+        tunnels: tunnels.collect::<Result<_, ExplainError>>()?,
+    })
+}
+
+fn text(explanation: &Explanation, is_one_of_several: bool) -> String {
+    let mut text = format!("{}:\n", explanation.packets);
+    if let Some(warning) = &explanation.warning {
+        let _ = writeln!(text, "[!] {warning}");
+    }
+    for tunnel in &explanation.tunnels {
         if is_one_of_several {
-            let _ = writeln!(text, "{} ({}):", conf.interface, conf.shown.display());
+            let _ = writeln!(text, "{} ({}):", tunnel.interface, tunnel.file);
         }
-        if let Some(sentence) = effect_of_down(conf.interface.as_str()) {
-            let _ = writeln!(text, "[!] {sentence}");
+        if let Some(warning) = &tunnel.warning {
+            let _ = writeln!(text, "[!] {warning}");
         }
-        let steps = explainer.steps(subject.as_ref(), order.destination, &addresses);
-        for (number, step) in (1..).zip(&steps) {
+        for (number, step) in (1..).zip(&tunnel.steps) {
             let _ = writeln!(text, "{number}  {step}");
-            if step.decides && number < steps.len() {
+            if step.decides && number < tunnel.steps.len() {
                 let _ = writeln!(
                     text,
                     "      decided; without this decision, the following steps would apply:"
@@ -69,21 +113,21 @@ fn run(order: &ExplainOrder) -> Result<String, ExplainError> {
             }
         }
     }
-    Ok(text)
+    text
 }
 
 /// Names the sender and the destination of the explained packets.
 fn introduce(subject: Option<&Subject>, to: Option<Destination>) -> String {
     let to = to.map_or_else(String::new, |to| format!(" to {to}"));
     let Some(subject) = subject else {
-        return format!("packets that this machine forwards{to}:");
+        return format!("packets that this machine forwards{to}");
     };
     let who = match subject.id {
         Some(id) => format!("process {id}, {},", subject.shown_path()),
         None => format!("{}, started from here", subject.shown_path()),
     };
     format!(
-        "{who} as user {} in the control group {}{to}:",
+        "{who} as user {} in the control group {}{to}",
         subject.uid,
         subject.shown_cgroup()
     )

@@ -47,7 +47,7 @@ pub fn main<D: Device>() -> ExitCode {
         Order::Device(order) => run_device::<D>(&order, &arguments),
         Order::Tunnel(order) => tunnel::main::<D>(&order, &arguments),
         Order::DownAll(order) => tunnel::take_all_down(order, &arguments),
-        Order::Check { file } => check::main(&file),
+        Order::Check { file, json } => check::main(&file, json),
         Order::Exec(order) => exec::main(&order),
         Order::Explain(order) => explain::main(&order),
         Order::App(order) => app::main(&order, &arguments),

@@ -1,8 +1,9 @@
 //! Commands of systems other than Linux.
 
 use crate::command_line::common::{
-    ALLOWED_IPS_EXAMPLES, ALLOWED_IPS_STATUS, AllowedIps, CHECK_EXAMPLES, CHECK_STATUS,
-    EXIT_STATUS, FILES, FileArgument, RETRIES, STRIP_EXAMPLES, STRIP_STATUS, Wg, joined,
+    ALLOWED_IPS_EXAMPLES, ALLOWED_IPS_STATUS, AllowedIps, CHECK_EXAMPLES, CHECK_JSON, CHECK_STATUS,
+    CheckArguments, EXIT_STATUS, FILES, FileArgument, RETRIES, STRIP_EXAMPLES, STRIP_STATUS, Wg,
+    joined,
 };
 use crate::command_line::groups::grouped;
 use crate::command_line::proxy::{self, ProxyArguments};
@@ -27,8 +28,8 @@ pub(crate) enum PortableCommand {
     /// Check a file and print every mistake with its fix
     ///
     /// Nothing is changed, and no name is looked up.
-    #[command(after_long_help = format!("{CHECK_STATUS}\n\n{FILES}\n\n{CHECK_EXAMPLES}"))]
-    Check(FileArgument),
+    #[command(after_long_help = format!("{CHECK_JSON}\n\n{CHECK_STATUS}\n\n{FILES}\n\n{CHECK_EXAMPLES}"))]
+    Check(CheckArguments),
     /// Serve a tunnel as a SOCKS and HTTP proxy
     #[command(after_long_help = format!(
         "{}\n\n{RETRIES}\n\n{}\n\n{FILES}\n\n{}",
@@ -112,7 +113,7 @@ impl PortableCommand {
     pub(crate) fn run(self, arguments: &[OsString]) -> ExitCode {
         match self {
             Self::Strip(FileArgument { file }) => strip(&file, Compatibility::Taupe),
-            Self::Check(FileArgument { file }) => crate::check::main(&file),
+            Self::Check(check) => crate::check::main(&check.file.file, check.json),
             Self::Proxy(proxy) => crate::proxy::main(&proxy.order(&|name| std::env::var_os(name))),
             Self::AllowedIps(AllowedIps { networks, except }) => {
                 allowed_ips::main(&joined(networks), &joined(except))
@@ -153,7 +154,7 @@ pub(crate) fn strip(word: &OsStr, compatibility: Compatibility) -> ExitCode {
 
 #[cfg(test)]
 mod tests {
-    use super::{FileArgument, ONLY_ON_LINUX, PortableCommand, UsageError, is_wg, parse};
+    use super::{ONLY_ON_LINUX, PortableCommand, UsageError, is_wg, parse};
     use clap::{CommandFactory as _, Parser};
     use std::ffi::OsString;
 
@@ -192,9 +193,9 @@ mod tests {
         let arguments = words(&["taupe.exe", "check", "a.conf"]);
         assert!(!is_wg(&arguments));
         let taupe = parse::<Taupe>(&arguments).expect("a command");
-        let PortableCommand::Check(FileArgument { file }) = taupe.command else {
+        let PortableCommand::Check(check) = taupe.command else {
             panic!("another command");
         };
-        assert_eq!(file, "a.conf");
+        assert_eq!((check.file.file, check.json), ("a.conf".into(), false));
     }
 }

@@ -3,6 +3,7 @@
 use super::destinations::local;
 use crate::destination::Destination;
 use crate::families::MissingRoute;
+use serde::Serialize;
 use std::fmt;
 use std::net::IpAddr;
 use std::path::PathBuf;
@@ -42,7 +43,7 @@ pub(super) enum Sender<'a> {
 }
 
 /// One of the decisions, in their order.
-#[derive(Debug)]
+#[derive(Debug, Serialize)]
 pub struct Step {
     pub(super) title: &'static str,
     pub(super) text: String,

@@ -46,6 +46,13 @@ const LIST_EXAMPLES: &str = "\
 Examples:
   taupe app list home";
 
+const LIST_JSON: &str = "\
+JSON:
+  An object with `schema` (1), `file`, `others` (tunnel, direct: what all other
+  applications use) and `rules`, a list of objects with line, key, application
+  and processes: objects with pid, application and sockets. Without root, only
+  your own processes are listed.";
+
 pub(super) const EXPLAIN: &str = "\
 Taupe prints the rules in the order in which they are evaluated. An arrow marks the rule that \
 decides; the rules after it are not reached. Tunnels decide by address, so a host name is refused. \
@@ -53,6 +60,13 @@ Without --conf, Taupe answers for each tunnel that selects applications and has 
 down.\n\n\
 Nothing is changed. With --conf, the command needs only the right to read the file; for root it \
 also prints what differs while the tunnel is up in adapter mode.";
+
+pub(super) const EXPLAIN_JSON: &str = "\
+JSON:
+  An object with `schema` (1), `packets` (whose they are), `warning` (or null)
+  and `tunnels`, a list of objects with interface, file, warning (or null) and
+  steps: objects with title, text and decides. The first step that decides
+  counts.";
 
 pub(super) const EXPLAIN_STATUS: &str = "\
 Exit status:
@@ -85,8 +99,17 @@ enum AppCommand {
     #[command(after_long_help = format!("{APP_STATUS}\n\n{REMOVE_EXAMPLES}"))]
     Remove(AppList),
     /// Print both lists and the processes that match them
-    #[command(after_long_help = LIST_EXAMPLES)]
-    List(FileArgument),
+    #[command(after_long_help = format!("{LIST_JSON}\n\n{LIST_EXAMPLES}"))]
+    List(ListArguments),
+}
+
+#[derive(Args)]
+struct ListArguments {
+    #[command(flatten)]
+    file: FileArgument,
+    /// Print JSON
+    #[arg(long)]
+    json: bool,
 }
 
 #[derive(Args)]
@@ -108,9 +131,9 @@ impl AppArguments {
             AppCommand::Allow(list) => edit(AppPlace::Allowed, list),
             AppCommand::Deny(list) => edit(AppPlace::Disallowed, list),
             AppCommand::Remove(list) => edit(AppPlace::Nowhere, list),
-            AppCommand::List(FileArgument { file }) => AppOrder {
-                file,
-                action: AppAction::List,
+            AppCommand::List(list) => AppOrder {
+                file: list.file.file,
+                action: AppAction::List { json: list.json },
             },
         }
     }
@@ -135,6 +158,9 @@ pub(super) struct ExplainArguments {
     /// Default: all tunnels that are up.
     #[arg(long, value_name = "CONF", value_hint = ValueHint::FilePath)]
     conf: Option<OsString>,
+    /// Print JSON
+    #[arg(long)]
+    json: bool,
 }
 
 impl ExplainArguments {
@@ -143,6 +169,7 @@ impl ExplainArguments {
             file: self.conf,
             application: self.app,
             destination: self.to.or(self.forwarded.flatten()),
+            json: self.json,
         }
     }
 }

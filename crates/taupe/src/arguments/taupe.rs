@@ -4,8 +4,9 @@ use super::device::DeviceArguments;
 use super::{Action, ArgumentError, Environment, Order, TunnelOrder};
 use super::{applications, diagnosis, exec, tunnels};
 use crate::command_line::common::{
-    ALLOWED_IPS_EXAMPLES, ALLOWED_IPS_STATUS, AllowedIps, CHECK_EXAMPLES, CHECK_STATUS,
-    EXIT_STATUS, FILES, FileArgument, RETRIES, STRIP_EXAMPLES, STRIP_STATUS, Wg, joined,
+    ALLOWED_IPS_EXAMPLES, ALLOWED_IPS_STATUS, AllowedIps, CHECK_EXAMPLES, CHECK_JSON, CHECK_STATUS,
+    CheckArguments, EXIT_STATUS, FILES, FileArgument, RETRIES, STRIP_EXAMPLES, STRIP_STATUS, Wg,
+    joined,
 };
 use crate::command_line::proxy::{self, ProxyArguments};
 use crate::wg;
@@ -73,8 +74,8 @@ enum Command {
     /// Check a file and print every mistake with its fix
     ///
     /// Nothing is changed, and no name is looked up.
-    #[command(after_long_help = text(&[CHECK_STATUS, FILES, CHECK_EXAMPLES]))]
-    Check(FileArgument),
+    #[command(after_long_help = text(&[CHECK_JSON, CHECK_STATUS, FILES, CHECK_EXAMPLES]))]
+    Check(CheckArguments),
     /// Run a command with a tunnel as its only network
     #[command(after_long_help = text(&[
         exec::EXEC, &[RETRIES, DEVICE_VARIABLES].concat(), exec::EXEC_STATUS, FILES,
@@ -83,7 +84,8 @@ enum Command {
     Exec(exec::ExecArguments),
     /// Show which rule decides about an application's packets
     #[command(after_long_help = text(&[
-        applications::EXPLAIN, applications::EXPLAIN_STATUS, FILES, applications::EXPLAIN_EXAMPLES,
+        applications::EXPLAIN, applications::EXPLAIN_JSON, applications::EXPLAIN_STATUS, FILES,
+        applications::EXPLAIN_EXAMPLES,
     ]))]
     Explain(applications::ExplainArguments),
     /// Change which applications a tunnel selects
@@ -166,7 +168,10 @@ impl Taupe {
             Command::Lock(file) => tunnel(Action::Lock, file, OutputOptions::DEFAULT),
             Command::Save(file) => tunnel(Action::Save, file, OutputOptions::DEFAULT),
             Command::Strip(file) => tunnel(Action::Strip, file, OutputOptions::DEFAULT),
-            Command::Check(FileArgument { file }) => Order::Check { file },
+            Command::Check(check) => Order::Check {
+                file: check.file.file,
+                json: check.json,
+            },
             Command::Exec(exec) => Order::Exec(exec.order(environment)?),
             Command::Explain(explain) => Order::Explain(explain.order()),
             Command::App(app) => Order::App(app.order()),

@@ -22,6 +22,12 @@ pub(crate) const STRIP_EXAMPLES: &str = "\
 Examples:
   taupe strip ./home.conf";
 
+pub(crate) const CHECK_JSON: &str = "\
+JSON:
+  An object with `schema` (1), `file`, `usable` and `remarks`, a list of objects
+  with severity (error, warning), line, column, reason, fix, and command (one
+  that helps to follow the fix, or null).";
+
 pub(crate) const CHECK_STATUS: &str = "\
 Exit status:
   0  The file can be used, perhaps with warnings.
@@ -30,7 +36,8 @@ Exit status:
 
 pub(crate) const CHECK_EXAMPLES: &str = "\
 Examples:
-  taupe check ./home.conf";
+  taupe check ./home.conf
+  taupe check ./home.conf --json";
 
 pub(crate) const ALLOWED_IPS_STATUS: &str = "\
 Exit status:
@@ -131,6 +138,15 @@ pub(crate) struct FileArgument {
     #[arg(value_name = "CONF", value_hint = ValueHint::FilePath)]
     #[arg(help = file_help(), long_help = file_help() + "\n\nThe tunnel has the name of its file.")]
     pub(crate) file: OsString,
+}
+
+#[derive(Args)]
+pub(crate) struct CheckArguments {
+    #[command(flatten)]
+    pub(crate) file: FileArgument,
+    /// Print JSON
+    #[arg(long)]
+    pub(crate) json: bool,
 }
 
 fn file_help() -> String {

@@ -102,6 +102,19 @@ pub(crate) fn secrets() -> Result<()> {
                 .contains("every user of this system can read the key file of PrivateKey"),
         "{check:?}"
     );
+    let json = world.taupe(&["check", "--json", &file])?;
+    let checked: serde_json::Value = serde_json::from_str(&json.stdout)
+        .map_err(|error| Error::unmet(format!("{error}: {json:?}")))?;
+    let remark = &checked["remarks"][0];
+    let line = remark["line"].as_u64().unwrap_or_default();
+    let is_right = checked["usable"] == true
+        && checked["file"] == file
+        && remark["severity"] == "warning"
+        && check.stdout.starts_with(&format!("{file}:{line}:"));
+    ensure!(
+        is_right && json.status == Some(0),
+        "{json:?}, not {check:?}"
+    );
     std::fs::remove_file(folder.join("own")).map_err(Error::io("own"))?;
     let up = world.taupe(&["up", "--adapter", &file])?;
     ensure!(

@@ -12,7 +12,8 @@ use taupe_lab::process::wait_until;
 use taupe_lab::sandbox::{scratch, scratch_file, step};
 use taupe_lab::{Error, Result, ensure};
 
-use crate::world::{Application, TUNNEL, UPLINK, World, expect, succeeded};
+use crate::inspection::json;
+use crate::world::{Application, INTERFACE, TUNNEL, UPLINK, World, expect, succeeded};
 
 /// An application is selected and deselected, with its existing sockets.
 pub(crate) fn select_while_up() -> Result<()> {
@@ -53,6 +54,18 @@ pub(crate) fn select_while_up() -> Result<()> {
     let list = world.taupe(&["app", "list", &file])?;
     let process = format!("process {}, {}, 1 sockets", sender.process.id(), bird.0);
     ensure!(list.stdout.contains(&process), "{}", list.stdout);
+    let list = json(&world.taupe(&["app", "list", &file, "--json"])?)?;
+    let rules = list["rules"].as_array().into_iter().flatten();
+    let mut rules = rules.filter(|rule| rule["application"] == "bird");
+    let rule = rules.next().ok_or_else(|| Error::unmet(list.to_string()))?;
+    let own = serde_json::json!({
+        "pid": sender.process.id(), "application": bird.0, "sockets": 1
+    });
+    ensure!(
+        rule["key"] == "AllowedApps" && rule["processes"] == serde_json::json!([own]),
+        "{list}"
+    );
+    ensure!(list["schema"] == 1 && list["others"] == "direct", "{list}");
 
     step("deny and remove");
     let deny = world.taupe(&["app", "deny", &file, "mole"])?;
@@ -83,6 +96,16 @@ pub(crate) fn select_while_up() -> Result<()> {
         let explained = world.taupe(&["explain", &application.0, "198.51.100.1:8080"])?;
         succeeded("explain", &explained)?;
         ensure!(explained.stdout.contains(line), "{}", explained.stdout);
+        let words = ["explain", "--json", &application.0, "198.51.100.1:8080"];
+        let explained = json(&world.taupe(&words)?)?;
+        let tunnel = &explained["tunnels"][0];
+        let steps = tunnel["steps"].as_array().into_iter().flatten();
+        let number = 1 + steps.take_while(|step| step["decides"] == false).count();
+        ensure!(line.starts_with(&format!("{number}  ")), "{explained}");
+        ensure!(
+            tunnel["interface"] == INTERFACE && tunnel["file"] == file,
+            "{explained}"
+        );
     }
     world.down(&file)
 }

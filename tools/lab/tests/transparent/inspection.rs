@@ -17,7 +17,7 @@ use taupe_lab::{Error, Result};
 use crate::world::World;
 
 /// Parses a command's JSON.
-fn json(output: &Attempt) -> Result<Value> {
+pub(crate) fn json(output: &Attempt) -> Result<Value> {
     let value = serde_json::from_str(&output.stdout);
     value.map_err(|error| Error::unmet(format!("{error}: {}{}", output.stdout, output.stderr)))
 }

@@ -24,7 +24,7 @@ fn applications_are_selected_for_one_file() {
     }
     let list = Order::App(AppOrder {
         file: "home".into(),
-        action: AppAction::List,
+        action: AppAction::List { json: false },
     });
     assert_eq!(any_order("taupe app list home", &[]), list);
     for (line, part) in [
@@ -52,6 +52,7 @@ fn a_destination_is_an_address_with_or_without_a_port() {
             file: Some("home".into()),
             application: Some("curl".into()),
             destination: Some(Destination { address, port }),
+            json: false,
         });
         assert_eq!(order, expected, "{text}");
     }
@@ -76,6 +77,7 @@ fn a_destination_is_an_address_with_or_without_a_port() {
             file: None,
             application: application.map(Into::into),
             destination,
+            json: false,
         })
     };
     let destination = Some(Destination {

@@ -24,8 +24,11 @@ fn tunnels_are_named_by_one_word() {
         assert_eq!(any_order(line, &[]), tunnel(action, "wg0"), "{line}");
     }
     let file = "/etc/wireguard/wg0.conf".to_owned();
-    let check = any_order(&format!("taupe check {file}"), &[]);
-    assert_eq!(check, Order::Check { file: file.into() });
+    for (option, json) in [("", false), (" --json", true)] {
+        let check = any_order(&format!("taupe check {file}{option}"), &[]);
+        let file = file.clone().into();
+        assert_eq!(check, Order::Check { file, json });
+    }
     // A name can begin with a dash.
     let dashed = tunnel(Action::Up(plain_up()), "-f");
     assert_eq!(any_order("taupe up -- -f", &[]), dashed);
