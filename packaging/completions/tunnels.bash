@@ -37,7 +37,7 @@ _taupe_tunnels() {
             _taupe_names
             _taupe_files '!*.conf'
             ;;
-        down,* | reload,* | save,* | status,2 | flows,2 | report,2)
+        down,* | reload,* | save,* | status,2 | flows,2 | events,2 | report,2)
             _taupe_words $(taupe show interfaces 2>/dev/null)
             _taupe_names
             _taupe_files '!*.conf'

@@ -1,10 +1,11 @@
 //! The maps of a tunnel's eBPF programs, and the argument by which users name it.
 
-use crate::conf;
+use crate::conf::{self, Conf, ConfError};
 use std::collections::BTreeSet;
+use std::ffi::OsStr;
 use std::path::Path;
-use taupe_adapter::State;
 use taupe_adapter::journal::Header;
+use taupe_adapter::{Compatibility, State};
 use taupe_transparent::capture::in_effect;
 use taupe_transparent::error::TransparentError;
 use taupe_transparent::programs::{Programs, TunnelMaps};
@@ -79,6 +80,28 @@ pub fn file_argument(interface: &str) -> String {
     config
         .filter(|config| Path::new(config) != usual)
         .unwrap_or_else(|| interface.to_owned())
+}
+
+/// Finds the file that a word of the command line means. A name without a file in the folder of files may
+/// be that of a tunnel that is up: this is the file from which it was brought up.
+///
+/// # Errors
+/// See [`ConfError`].
+pub fn find_file(word: &OsStr) -> Result<Conf, ConfError> {
+    let missing = match Conf::find(word, Compatibility::Taupe) {
+        Err(missing @ ConfError::Missing { .. }) => missing,
+        found => return found,
+    };
+    let header = State::default().here().into_iter();
+    let header = header.filter(|header| word == header.interface.as_str());
+    let found = header.filter_map(|header| {
+        Some(Conf {
+            interface: header.interface.parse().ok()?,
+            path: header.config.canonicalize().ok()?,
+            shown: header.config,
+        })
+    });
+    found.into_iter().next().ok_or(missing)
 }
 
 /// Returns the names of all tunnels that were not brought down, in any network namespace, and of the

@@ -26,6 +26,7 @@ use taupe_inspect::executables::in_path;
 use taupe_inspect::json;
 use taupe_inspect::processes::{Subject, sockets};
 use taupe_inspect::rules::resolved;
+use taupe_inspect::tunnel::find_file;
 use taupe_transparent::capture::{is_in_effect, replace};
 use taupe_transparent::error::TransparentError;
 use taupe_transparent::marks::mark_of;
@@ -155,7 +156,7 @@ fn edit_file(
     place: AppPlace,
     applications: &[Application],
 ) -> Result<(), AppError> {
-    let conf = Conf::find(&order.file, Compatibility::Taupe)?;
+    let conf = find_file(&order.file)?;
     let interface = conf.interface.as_str();
     let shown = || conf.shown.display().to_string();
     let refused = |why| AppError::Refused { file: shown(), why };
@@ -225,7 +226,8 @@ fn edit_file(
     }
     if is_up {
         say(&format_args!(
-            "{interface} applies it, also to open connections"
+            "{interface} applies it, also to open sockets; TCP connections that were open outside the \
+             tunnel are blocked"
         ));
     } else {
         say(&format_args!(
@@ -403,7 +405,7 @@ fn warn_of_adapter_mode(conf: &Conf, is_up: bool) {
 
 /// Prints the rules and the processes that each applies to.
 fn list(order: &AppOrder, json: bool) -> Result<(), AppError> {
-    let conf = Conf::find(&order.file, Compatibility::Taupe)?;
+    let conf = find_file(&order.file)?;
     let (_, mut file) = read(&conf)?;
     let rules = resolved(std::mem::take(&mut file.transparent.apps));
     let matcher = AppMatcher::of(conf.interface.as_str());

@@ -31,14 +31,14 @@ pub(crate) enum UnsupportedSetting {
     )]
     NoAddress,
     #[error(
-        "KillSwitch = all needs transparent mode, which is not available here: adapter mode can \
-         block only traffic of selected applications; write KillSwitch = app, or use Linux 5.19 \
+        "KillSwitch = all needs transparent mode: adapter mode can block only traffic of selected \
+         applications; leave --adapter out if it was given, write KillSwitch = app, or use Linux 5.19 \
          or newer"
     )]
     LocksAll,
     #[error(
-        "Forwarded = tunnel needs transparent mode, which is not available here; delete the line, or \
-         use Linux 5.19 or newer"
+        "Forwarded = tunnel needs transparent mode; leave --adapter out if it was given, delete the \
+         line, or use Linux 5.19 or newer"
     )]
     Forwarded,
     #[error(

@@ -74,7 +74,9 @@ impl fmt::Display for AdapterReason {
         match self {
             Self::Requested => f.write_str("--adapter says so"),
             Self::CalledAsWgQuick => f.write_str("it is called as wg-quick"),
-            Self::PeerWithoutEndpoint => f.write_str("the file has a peer without Endpoint"),
+            Self::PeerWithoutEndpoint => {
+                f.write_str("the file selects no applications and has a peer without Endpoint")
+            }
             Self::SeveralPeers(count) => write!(f, "the file has {count} peers"),
             Self::NoApplications => f.write_str("the file selects no applications"),
             Self::Lacks(what) => write!(

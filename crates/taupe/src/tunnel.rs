@@ -34,7 +34,7 @@ use taupe_config::file;
 use taupe_inspect::check::{self, Checked, check, check_without_apps};
 use taupe_inspect::conf::{self, Conf};
 use taupe_inspect::endpoint_names::NamedEndpoint;
-use taupe_inspect::tunnel::{file_argument, names};
+use taupe_inspect::tunnel::{file_argument, find_file, names};
 use taupe_transparent::capture::{Replaced, is_in_effect, replace};
 use transparent::{is_transparent, release_applications};
 
@@ -84,9 +84,20 @@ fn run<D: Device>(order: &TunnelOrder, arguments: &[OsString]) -> Result<(), Tun
             take_down(file, !no_save, *keep_closed, *compatibility, console)
         }
         Action::Lock => transparent::lock(&find(file, *compatibility)?),
-        Action::Reload => reload(&find(file, *compatibility)?, &mut Console::new(*verbose)),
-        Action::Save => save(&find(file, *compatibility)?, *compatibility),
+        Action::Reload => reload(
+            &find_running(file, *compatibility)?,
+            &mut Console::new(*verbose),
+        ),
+        Action::Save => save(&find_running(file, *compatibility)?, *compatibility),
         Action::Strip => strip(&find(file, *compatibility)?, *compatibility),
+    }
+}
+
+/// Finds the file, which may be that of a tunnel that is up.
+fn find_running(word: &OsStr, compatibility: Compatibility) -> Result<Conf, TunnelError> {
+    match compatibility {
+        Compatibility::Taupe => Ok(find_file(word)?),
+        Compatibility::WgQuick => find(word, compatibility),
     }
 }
 

@@ -25,7 +25,7 @@ fn a_tunnel_is_up_once_and_down_once() {
     sandboxed("a_tunnel_is_up_once_and_down_once", || {
         write("");
         let text = succeeds(&["up", FILE]);
-        let first = "adapter mode, because the file has a peer without Endpoint";
+        let first = "adapter mode, because the file selects no applications and has a peer without Endpoint";
         assert_eq!(text.lines().next(), Some(first), "{text}");
         assert!(
             text.lines().skip(1).all(|line| line.starts_with("[#] ")),

@@ -182,6 +182,6 @@ fn device_process(is_device_process: bool) -> StepOutcome {
     if is_device_process {
         StepOutcome::Decides("bypasses the tunnel: this process carries it".into())
     } else {
-        StepOutcome::Continues("another process carries the tunnel".into())
+        StepOutcome::Continues("not the tunnel's own process".into())
     }
 }

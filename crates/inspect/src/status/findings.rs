@@ -261,6 +261,19 @@ pub(super) fn no_own_key(shown: &str) -> Finding {
     )
 }
 
+/// Adds the causes that only hybrid handshakes have to the finding that a peer has never answered.
+pub(super) fn with_hybrid_causes(finding: Finding) -> Finding {
+    if finding.code != FindingCode::NoHandshake {
+        return finding;
+    }
+    let text = format!(
+        "{}; hybrid handshakes are required, so the peer must run Taupe and have the PqPrivateKey that \
+         belongs to its PqPublicKey here",
+        finding.text
+    );
+    Finding { text, ..finding }
+}
+
 /// Usual causes if no peer answers.
 pub const USUAL_CAUSES: &str = "usual causes are a wrong PublicKey, PrivateKey, PresharedKey or \
                             Endpoint, a firewall, or a network that drops UDP";

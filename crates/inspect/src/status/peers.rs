@@ -7,7 +7,7 @@ use taupe_client::{Device, DeviceStatus, PeerStatus, PublicKey, Suite};
 use taupe_config::file::{File, Peer as FilePeer, PeerName};
 use taupe_runtime::clock::boot;
 use taupe_uapi::key::Encoding;
-use taupe_uapi::show;
+use taupe_uapi::show::{self, HandshakeState};
 
 /// A peer, without secrets.
 #[derive(Serialize)]
@@ -163,7 +163,14 @@ pub(super) fn assess(
             _ => findings::EndpointPath::Unknown,
         },
     };
-    findings::assess_peer(&shown, peer.endpoint, &status)
+    let assessment = findings::assess_peer(&shown, peer.endpoint, &status)?;
+    let state = show::handshake_state(&device.status, peer, boot());
+    Some(match (assessment, state) {
+        (findings::PeerAssessment::Finding(finding), Some(HandshakeState::HybridRequired)) => {
+            findings::PeerAssessment::Finding(findings::with_hybrid_causes(finding))
+        }
+        (assessment, _) => assessment,
+    })
 }
 
 /// Returns the reasons why no datagrams leave for peers of a device.

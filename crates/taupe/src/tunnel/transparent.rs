@@ -185,6 +185,8 @@ pub(super) struct SelectedApplications<'a> {
     pub(super) is_new: bool,
     is_marked: bool,
     reset_existing: bool,
+    /// True if `up` waits for the peers.
+    waits: bool,
     /// List of the applications, for a message.
     listed: String,
 }
@@ -203,6 +205,7 @@ impl<'a> SelectedApplications<'a> {
             is_new: !is_in_effect(interface)?,
             is_marked: selection.plan.mark().is_some(),
             reset_existing: up.reset_existing,
+            waits: up.wait.is_some(),
             listed: listed(&selection.plan.choice.rules),
         })
     }
@@ -225,10 +228,14 @@ impl<'a> SelectedApplications<'a> {
                 if !self.is_marked {
                     print_missing_features(self.interface);
                 }
+                let interface = self.interface;
+                let next = match self.waits {
+                    true => "waiting for its peers".to_owned(),
+                    false => format!("`taupe status {interface}` says whether its peer answers"),
+                };
                 say(&format_args!(
-                    "{0} is up; through the tunnel: {1}; `taupe status {0}` says whether its peer \
-                     answers",
-                    self.interface, self.listed
+                    "{interface} is up; through the tunnel: {}; {next}",
+                    self.listed
                 ));
             }
             // Any other error may concern another command's tunnel.

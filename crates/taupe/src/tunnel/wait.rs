@@ -1,6 +1,7 @@
 //! `taupe up --wait`: waits until the peers of a new tunnel have answered.
 
 use super::error::TunnelError;
+use crate::console::say;
 use std::collections::HashSet;
 use std::ffi::OsStr;
 use std::thread;
@@ -22,7 +23,12 @@ pub(super) fn for_answers(interface: &str, time: Duration) -> Result<(), TunnelE
         let silent = silent(interface, &mut awaited, &mut started);
         let is_over = Instant::now() >= end;
         match silent {
-            Ok(0) => return Ok(()),
+            Ok(0) => {
+                say(&format_args!(
+                    "{interface}: every peer with an Endpoint has answered"
+                ));
+                return Ok(());
+            }
             Ok(_) if is_over => return Err(no_answer(interface, time, findings(interface))),
             Err(Error::NoDevice | Error::NoKernelSupport) => {
                 return Err(TunnelError::GoneMeanwhile(interface.to_owned()));

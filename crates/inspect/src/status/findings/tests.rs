@@ -18,6 +18,19 @@ fn judged(process: &ProcessObservation<'_>) -> (State, Option<&'static str>) {
 }
 
 #[test]
+fn hybrid_causes_are_named_for_a_peer_that_has_never_answered() {
+    let finding = |code| Finding::new(code, "it is silent");
+    let named = with_hybrid_causes(finding(FindingCode::NoHandshake));
+    assert!(
+        named
+            .text
+            .starts_with("it is silent; hybrid handshakes are required")
+    );
+    let other = with_hybrid_causes(finding(FindingCode::HandshakeOld));
+    assert_eq!(other.text, "it is silent");
+}
+
+#[test]
 fn a_tunnel_without_a_process_is_degraded_while_it_blocks_traffic_and_down_otherwise() {
     assert_eq!(judged(&ENDED), (State::Degraded, Some("process-ended")));
     let adapter = ProcessObservation {
