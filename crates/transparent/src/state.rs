@@ -18,7 +18,7 @@ use taupe_config::file::Forwarded;
 pub(crate) const SCHEMA: u32 = if cfg!(feature = "other-layout") {
     u32::MAX
 } else {
-    41
+    42
 };
 
 /// PIDs of the packet processes of a tunnel and of its outer device, if they have any, in the PID
@@ -166,6 +166,40 @@ pub(crate) struct State {
     pub(crate) named_packet_processes: [AtomicU32; 2],
     /// PIDs of the packet processes in the initial PID namespace, or 0.
     pub(crate) packet_processes: [AtomicU32; 2],
+    /// The pass over open sockets that is permitted, and the generation for which it is: see
+    /// [`permission`].
+    pub(crate) permitted_pass: AtomicU64,
+}
+
+/// A pass over open sockets that acts only if it is permitted (`enum pass`).
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[repr(u32)]
+pub(crate) enum Pass {
+    MarkLeaving = 1,
+    Release = 2,
+    Pending = 3,
+}
+
+impl Pass {
+    /// Returns the name of its iterator.
+    pub(crate) const fn iterator(self) -> &'static str {
+        match self {
+            Self::MarkLeaving => "taupe_leaving",
+            Self::Release => "taupe_release",
+            Self::Pending => "taupe_pending",
+        }
+    }
+}
+
+/// Position of the generation in `permitted_pass`, in bits (`PASS_SHIFT`).
+pub(crate) const PASS_SHIFT: u32 = 32;
+
+/// A value of `permitted_pass` that permits no pass in any generation.
+pub(crate) const NO_PASS: u64 = 0;
+
+/// Returns the value of `permitted_pass` that permits a pass by the rules of a generation.
+pub(crate) const fn permission(pass: Pass, generation: u32) -> u64 {
+    (generation as u64) << PASS_SHIFT | pass as u64
 }
 
 impl State {

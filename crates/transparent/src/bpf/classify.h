@@ -24,15 +24,20 @@ static __always_inline struct listener listener_of(struct sock *sk, const struct
 	return listener;
 }
 
+/* Returns true if the process that replaces the rules runs this pass now. */
+static __always_inline bool is_permitted(enum pass pass, u32 generation, const struct state *state)
+{
+	return READ_ONCE(state->permitted_pass) == ((u64)generation << PASS_SHIFT | pass);
+}
+
 /*
  * Goes through the files of all processes, three times. A socket shared by several
  * processes is selected if one of them is, so the first pass selects. The second pass
  * marks sockets that no rule selects any more. User space ends their conversations, and
  * the third pass releases them. Until then they stay in the tunnel. A connection is
- * never released.
+ * never released, and neither is a socket that the second pass has missed: the third one
+ * only marks it, until rules are replaced again.
  */
-enum pass { PASS_SELECT, PASS_MARK_LEAVING, PASS_RELEASE };
-
 static __always_inline bool is_connection(struct sock *sk)
 {
 	u8 tcp_state = core_read(sk->__sk_common.skc_state);
@@ -87,6 +92,8 @@ static __always_inline int classify(struct bpf_iter__task_file *context, enum pa
 	if (!sk || !is_in_netns(sk, state))
 		return 0;
 	generation = READ_ONCE(state->generation);
+	if (pass != PASS_SELECT && !is_permitted(pass, generation, state))
+		return 0;
 	stored = bpf_sk_storage_get(&sockets, sk, NULL, 0);
 	if (stored && stored->generation == generation && stored->verdict != DIRECT &&
 	    stored->verdict != LEAVING)
@@ -99,11 +106,16 @@ static __always_inline int classify(struct bpf_iter__task_file *context, enum pa
 	if (verdict == DIRECT && stored) {
 		if (pass == PASS_SELECT || stored->generation == generation)
 			return 0;
-		if (is_tunnelled(stored->verdict) &&
-		    (pass == PASS_MARK_LEAVING || is_connection(sk)))
+		if (pass == PASS_RELEASE && stored->verdict == TUNNEL) {
+			/* So that this pass does not release it by another descriptor. */
+			stored->generation = generation;
 			WRITE_ONCE(stored->verdict, LEAVING);
-		else
+		} else if (is_tunnelled(stored->verdict) &&
+			   (pass == PASS_MARK_LEAVING || is_connection(sk))) {
+			WRITE_ONCE(stored->verdict, LEAVING);
+		} else {
 			WRITE_ONCE(stored->verdict, DIRECT);
+		}
 		return 0;
 	}
 	if (!is_verdict_stored(verdict, state))
@@ -160,6 +172,8 @@ int taupe_pending(struct bpf_iter__tcp *context)
 	if (core_read(sk->sk_socket))
 		return 0;
 	generation = READ_ONCE(state->generation);
+	if (!is_permitted(PASS_PENDING, generation, state))
+		return 0;
 	/* It has already inherited a verdict. */
 	stored = bpf_sk_storage_get(&sockets, common, NULL, 0);
 	if (stored && (stored->verdict != DIRECT || stored->generation == generation))

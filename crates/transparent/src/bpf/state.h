@@ -7,7 +7,7 @@
 #pragma once
 #include "kernel.h"
 
-#define SCHEMA 41
+#define SCHEMA 42
 
 /* The verdict on a socket. Most sockets that are not selected have no storage at all, so
  * they cost nothing. */
@@ -112,7 +112,20 @@ enum dns_handling {
 /* The tunnel's packet process and that of its outer device. */
 enum { PACKET_PROCESSES = 2 };
 
-/* Mapped into user space, which stores single words atomically. */
+/*
+ * Passes over open sockets that give them verdicts by other rules (classify.h). Anybody who
+ * reads a pinned iterator runs its pass. The passes after the first one therefore act only
+ * while the process that replaces the rules permits them.
+ */
+enum pass {
+	PASS_SELECT = 0,
+	PASS_MARK_LEAVING = 1,
+	PASS_RELEASE = 2,
+	PASS_PENDING = 3,
+};
+
+/* Mapped into user space, which stores single words atomically. The fields up to `mark` are
+ * the same in every layout. */
 struct state {
 	u32 schema;
 	u32 up;		/* a process reads the TUN */
@@ -142,7 +155,12 @@ struct state {
 	u32 named_packet_processes[PACKET_PROCESSES];
 	/* the same in the initial PID namespace, or 0 while taupe_adopt has not found them */
 	u32 packet_processes[PACKET_PROCESSES];
+	/* The permitted pass; above PASS_SHIFT, the generation of rules for which it is
+	 * permitted. A process that is killed leaves a permission that ends with that
+	 * generation. */
+	u64 permitted_pass;
 };
+#define PASS_SHIFT 32
 
 struct {
 	__uint(type, BPF_MAP_TYPE_ARRAY);

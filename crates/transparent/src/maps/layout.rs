@@ -21,8 +21,8 @@ use crate::records::{ANY_COOKIE, NamespaceRecord, ProcessRecord, SocketRecord};
 use crate::rules::children_number;
 use crate::state::{
     ALLOW, Application, DIRECT, DISALLOW, DnsHandling, EXEMPT, FLOWS_MAX, Flow, FlowKey, FlowOwner,
-    INHERITED, Lock, NAME_SIZE, OPENED_BY_REMOTE, PATH_DEPTH, RULE_NUMBER_SHIFT, RuleSet, State,
-    TUNNEL,
+    INHERITED, Lock, NAME_SIZE, OPENED_BY_REMOTE, PASS_SHIFT, PATH_DEPTH, Pass, RULE_NUMBER_SHIFT,
+    RuleSet, State, TUNNEL,
 };
 
 static OBJECTS: [(&str, &[u8]); 2] = [
@@ -74,6 +74,7 @@ fn shared_structures() -> Vec<RustStructure> {
             schema, up, netns, daemon, tun, mark, generation, lock, lsm_active, key, rules,
             flow_count, flow_refused_at, forwarded, dns, unlisted_processes, learning_since,
             senders_traced, nfqueue_active, named_packet_processes, packet_processes,
+            permitted_pass,
         }),
         shared!(RuleSet as "rule_set", 0, {
             kinds, all_tasks, default_verdict, path_depths, cgroup_depths, children,
@@ -304,6 +305,10 @@ fn constants_are_those_of_c() {
         ("DNS_V6", dns(false, true, false)),
         ("DNS_ALLOW_BUS", dns(false, false, true)),
         ("OPENED_BY_REMOTE", OPENED_BY_REMOTE),
+        ("PASS_SHIFT", PASS_SHIFT),
+        ("PASS_MARK_LEAVING", Pass::MarkLeaving as u32),
+        ("PASS_RELEASE", Pass::Release as u32),
+        ("PASS_PENDING", Pass::Pending as u32),
         ("SERVICE_RESOLVER", SERVICE_RESOLVER),
         ("SERVICE_BUS", SERVICE_BUS),
         ("CLASS_TUNNEL", class_number(Class::Tunnel)),

@@ -10,6 +10,7 @@ use super::{CaptureMode, Programs, guards, switch, wait_for_programs};
 use crate::error::TransparentError;
 use crate::reset::{self, SocketKinds};
 use crate::rules;
+use crate::state::{NO_PASS, Pass, permission};
 
 impl Programs {
     /// Replaces all rules and destinations. With [`CaptureMode::TrafficControl`] it then classifies
@@ -106,10 +107,13 @@ impl Programs {
         // has accepted during the first one. These have the old verdict, and may have a descriptor
         // number that the first pass had already visited.
         self.classify_with("taupe_classify")?;
-        self.classify_with("taupe_leaving")?;
+        self.run_pass(Pass::MarkLeaving)?;
+        // A socket that somebody else's run of that pass marks now would be released without being
+        // ended.
+        wait_for_programs()?;
         self.end_leaving_sockets()?;
-        let open = self.classify_with("taupe_release")?;
-        let pending = self.classify_with("taupe_pending")?;
+        let open = self.run_pass(Pass::Release)?;
+        let pending = self.run_pass(Pass::Pending)?;
         // End connections that a listener has accepted before its release.
         self.end_leaving_sockets()?;
         self.tunnel.maps.clear_listeners()?;
@@ -130,6 +134,18 @@ impl Programs {
         }
         reset::end(leaving, SocketKinds::ConnectionsAndUdp)?;
         guards::drop_unresolved_packets(&self.maps.uplinks()?)
+    }
+
+    /// Runs a pass, and permits it meanwhile. Returns the number of sockets that cannot be marked. Only
+    /// for a process that has locked out others.
+    fn run_pass(&self, pass: Pass) -> Result<usize, TransparentError> {
+        let state = &self.maps.state;
+        let generation = state.generation.load(Ordering::Relaxed);
+        let permitted = &state.permitted_pass;
+        permitted.store(permission(pass, generation), Ordering::Release);
+        let unmarked = self.classify_with(pass.iterator());
+        permitted.store(NO_PASS, Ordering::Release);
+        unmarked
     }
 
     /// Classifies sockets with an iterator. Returns the number of sockets that cannot be marked.

@@ -100,6 +100,13 @@ fn act(words: &[&str]) -> io::Result<String> {
                 format!("failed {}", error.raw_os_error().unwrap_or_default())
             }))
         }
+        // Asks at once, and with the same socket when told to.
+        ["ask-again", to] => {
+            let socket = bound(address(to))?;
+            let first = word(udp(&socket, address(to)));
+            wait()?;
+            Ok(format!("{first} {}", word(udp(&socket, address(to)))))
+        }
         ["unix", path] => {
             std::os::unix::net::UnixStream::connect(path)?;
             Ok("connected".to_owned())

@@ -17,6 +17,7 @@ mod links;
 mod namespaces;
 mod oddities;
 mod outward;
+mod pinned;
 mod processes;
 mod replacement;
 mod scene;
@@ -46,6 +47,7 @@ fn main() {
         attacks::tests(),
         oddities::tests(),
         closed::tests(),
+        pinned::tests(),
         replacement::tests(),
         links::tests(),
         together::tests(),
