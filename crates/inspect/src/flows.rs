@@ -246,7 +246,11 @@ pub fn look(
     let mut sockets = Vec::new();
     for protocol in [TCP, UDP] {
         for family in [Family::V4, Family::V6] {
-            sockets.extend(connections.sockets(protocol, family)?);
+            match connections.sockets(protocol, family) {
+                // The kernel cannot list this protocol.
+                Err(error) if error.errno() == Some(libc::ENOENT) => {}
+                listed => sockets.extend(listed?),
+            }
         }
     }
     let tunnels = tunnels(file, on_unreadable)?;

@@ -73,8 +73,9 @@ impl Capture {
         settings: &CaptureSettings,
         translator: Box<dyn TranslatorControl>,
     ) -> Result<Self, TransparentError> {
-        or_clean_up(interface, || {
+        or_clean_up(|created| {
             let programs = Programs::load(interface, CaptureMode::TrafficControl)?;
+            *created = programs.created_pins();
             Self::begin_with_programs(programs, tun, packet_processes, settings, translator)
         })
     }
@@ -156,8 +157,9 @@ pub fn close(interface: &str, settings: &CaptureSettings) -> Result<bool, Transp
     if is_served(interface)? {
         return Ok(false);
     }
-    or_clean_up(interface, || {
+    or_clean_up(|created| {
         let mut programs = Programs::load(interface, CaptureMode::TrafficControl)?;
+        *created = programs.created_pins();
         if programs.daemon().is_some() {
             // Its daemon has started meanwhile.
             return Ok(false);
@@ -214,7 +216,20 @@ pub fn release(interface: &str) -> Result<Option<Released>, TransparentError> {
     if !pins.exist() {
         return Ok(None);
     }
-    let ended = end_conversations(interface);
+    let mut ended = match end_conversations(interface) {
+        Err(TransparentError::Schema { .. })
+            if CaptureMode::of(&pins) == Some(CaptureMode::TrafficControl) =>
+        {
+            Programs::end_conversations(&pins)
+        }
+        ended => ended,
+    };
+    // A process that has ended too early has left these. They block, and have sockets that the programs
+    // above do not know.
+    for earlier in pins.earlier() {
+        let others = Programs::end_conversations(&earlier);
+        ended = ended.and_then(|ended| Ok(ended.and(others?)));
+    }
     let drain_error = Programs::remove_pinned(&pins)?;
     Ok(Some(Released { ended, drain_error }))
 }
@@ -377,20 +392,18 @@ pub fn is_in_effect(interface: &str) -> Result<bool, TransparentError> {
     Ok(Pins::here(interface)?.exist())
 }
 
-/// Runs `begin`. If it fails and the tunnel had no pins before, removes the pins that it has
-/// created.
+/// Runs `begin`, which stores the pins that it creates. If it fails, removes these. Pins of an earlier
+/// process stay, also if its version is another one.
 pub(crate) fn or_clean_up<T>(
-    interface: &str,
-    begin: impl FnOnce() -> Result<T, TransparentError>,
+    begin: impl FnOnce(&mut Option<Pins>) -> Result<T, TransparentError>,
 ) -> Result<T, TransparentError> {
-    let was_there = is_in_effect(interface)?;
-    let begun = begin();
+    let mut created = None;
+    let begun = begin(&mut created);
     if begun.is_err()
-        && !was_there
-        && let Ok(pins) = Pins::here(interface)
+        && let Some(pins) = created
     {
         // The first error matters, not one of the clean-up.
-        let _ = Programs::remove_pinned(&pins);
+        let _ = Programs::remove_created(&pins);
     }
     begun
 }

@@ -125,6 +125,20 @@ pub enum TransparentError {
          net.core.optmem_max, or end these applications and try again"
     )]
     UnmarkedSockets(usize),
+    /// Sockets that have used a tunnel, are no longer selected, and cannot be closed.
+    #[error(
+        "{count} sockets have used the tunnel, are no longer selected and cannot be closed \
+         ({examples}): {reason}; traffic of the selected applications stays blocked: end the \
+         applications that have these sockets (`ss -apntu` shows them) and try again"
+    )]
+    OpenSockets {
+        /// Number of these sockets.
+        count: usize,
+        /// Some of them, with their addresses.
+        examples: String,
+        /// The kernel's reason for the first one.
+        reason: String,
+    },
     /// The file systems of PID 1, where everything is pinned, are not accessible.
     #[error(
         "cannot reach the file systems of PID 1 by {path}, where eBPF programs are pinned: {source} \

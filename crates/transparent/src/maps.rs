@@ -29,7 +29,7 @@ pub(crate) mod fuzzing;
 #[cfg(test)]
 mod layout;
 
-pub(crate) use self::flows::{Flows, pinned_flows};
+pub(crate) use self::flows::{Flows, PinnedFlows, open_pinned_flows};
 
 /// Names of the maps; see [`Pins::map`] for their pins.
 pub(crate) const NAMES: [&str; 15] = [

@@ -39,8 +39,9 @@ impl Marking {
         mark: u32,
         settings: &CaptureSettings,
     ) -> Result<Self, TransparentError> {
-        or_clean_up(interface, || {
+        or_clean_up(|created| {
             let programs = Programs::load(interface, CaptureMode::Fwmark)?;
+            *created = programs.created_pins();
             let mut programs = attach(programs, packet_processes, mark, settings)?;
             programs.set_up(tun)?;
             Ok(Self { programs })
@@ -62,8 +63,9 @@ pub fn close(
     if is_served(interface)? {
         return Ok(false);
     }
-    or_clean_up(interface, || {
+    or_clean_up(|created| {
         let programs = Programs::load(interface, CaptureMode::Fwmark)?;
+        *created = programs.created_pins();
         if programs.daemon().is_some() {
             // Its daemon has started meanwhile.
             return Ok(false);

@@ -41,6 +41,7 @@ mod iterators;
 pub(crate) mod kernel_types;
 mod missing_features;
 mod mode;
+mod pinned_sockets;
 mod probe;
 mod processes;
 mod raw_load;
@@ -134,9 +135,9 @@ impl Programs {
             false => Maps::pinned_state(&pins).map(drop),
         };
         let loaded = loaded.and_then(|()| Self::load_into(&pins, is_new, mode));
+        let loaded = loaded.and_then(|it| it.initialise_state().map(|()| it));
         match loaded {
             Ok(mut programs) => {
-                programs.initialise_state()?;
                 programs.setup_lock = Some(setup_lock);
                 Ok(programs)
             }

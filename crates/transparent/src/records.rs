@@ -1,5 +1,7 @@
 //! The records that the eBPF iterators write: `bpf/records.h` in Rust.
 
+use std::mem::offset_of;
+
 use aya::Pod;
 
 /// The verdict on a process, and its rules.
@@ -20,7 +22,8 @@ pub(crate) struct ProcessRecord {
     pub(crate) handed_on: u64,
 }
 
-/// A selected socket.
+/// A selected socket. The same in every version, since each version reads the pinned iterators of others.
+/// To change it, give these iterators other names.
 #[derive(Clone, Copy, Debug)]
 #[repr(C)]
 pub(crate) struct SocketRecord {
@@ -37,6 +40,16 @@ pub(crate) struct SocketRecord {
     pub(crate) state: u16,
     pub(crate) is_leaving: u16,
 }
+
+const _: () = {
+    assert!(offset_of!(SocketRecord, cookie) == 0 && offset_of!(SocketRecord, local) == 8);
+    assert!(offset_of!(SocketRecord, remote) == 24 && offset_of!(SocketRecord, interface) == 40);
+    assert!(offset_of!(SocketRecord, local_port) == 44);
+    assert!(offset_of!(SocketRecord, remote_port) == 46);
+    assert!(offset_of!(SocketRecord, family) == 48 && offset_of!(SocketRecord, protocol) == 50);
+    assert!(offset_of!(SocketRecord, state) == 52 && offset_of!(SocketRecord, is_leaving) == 54);
+    assert!(size_of::<SocketRecord>() == 56);
+};
 
 /// Cookie of a socket to which the kernel has not assigned one yet (`ANY_COOKIE`).
 pub(crate) const ANY_COOKIE: u64 = u64::MAX;

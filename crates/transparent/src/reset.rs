@@ -4,9 +4,11 @@
 //! cookie, as `ss -K` does. The application gets `ECONNABORTED`.
 
 use std::collections::HashSet;
+use std::fmt;
 use std::io;
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 
-use taupe_os_linux::netlink::{SockDiag, SocketId};
+use taupe_os_linux::netlink::{NetlinkError, SockDiag, SocketId, SocketInfo};
 use taupe_packet::ip::Family;
 
 use crate::error::TransparentError;
@@ -29,6 +31,16 @@ pub struct Reset {
     /// Number of sockets that could not be ended: on a kernel without `CONFIG_INET_DIAG_DESTROY`,
     /// or if several sockets have the same address and port (`SO_REUSEPORT`).
     pub left: usize,
+}
+
+impl Reset {
+    /// Returns the sum.
+    pub(crate) fn and(self, other: Self) -> Self {
+        Self {
+            ended: self.ended + other.ended,
+            left: self.left + other.left,
+        }
+    }
 }
 
 pub(crate) fn read(listed: &[u8]) -> Vec<Socket> {
@@ -58,7 +70,55 @@ pub(crate) fn end(
     list: impl Fn() -> Result<Vec<Socket>, TransparentError>,
     which: SocketKinds,
 ) -> Result<Reset, TransparentError> {
-    let mut reset = Reset::default();
+    let outcome = try_to_end(list, which)?;
+    Ok(Reset {
+        ended: outcome.ended,
+        left: outcome.left.len(),
+    })
+}
+
+/// As [`end`], for sockets that must not continue.
+///
+/// # Errors
+///
+/// As [`end`]; [`TransparentError::OpenSockets`]: some cannot be ended.
+pub(crate) fn end_all(
+    list: impl Fn() -> Result<Vec<Socket>, TransparentError>,
+) -> Result<(), TransparentError> {
+    let mut left = try_to_end(&list, SocketKinds::ConnectionsAndUdp)?.left;
+    if left.is_empty() {
+        return Ok(());
+    }
+    // Some may have ended by themselves meanwhile.
+    let listed = list()?;
+    left.retain(|(socket, _)| listed.iter().any(|other| socket.is(other)));
+    let Some((_, error)) = left.first() else {
+        return Ok(());
+    };
+    let shown = left.iter().take(MAX_NAMED);
+    let shown: Vec<String> = shown.map(|(socket, _)| socket.to_string()).collect();
+    Err(TransparentError::OpenSockets {
+        count: left.len(),
+        examples: shown.join(", "),
+        reason: error.to_string(),
+    })
+}
+
+/// Maximum number of sockets that an error names.
+const MAX_NAMED: usize = 3;
+
+/// The sockets that have been ended, and those that cannot be ended.
+#[derive(Default)]
+struct Outcome {
+    ended: usize,
+    left: Vec<(Socket, NetlinkError)>,
+}
+
+fn try_to_end(
+    list: impl Fn() -> Result<Vec<Socket>, TransparentError>,
+    which: SocketKinds,
+) -> Result<Outcome, TransparentError> {
+    let mut outcome = Outcome::default();
     let mut seen = Vec::new();
     // Bounded, since new sockets may appear all the time.
     for _ in 0..MAX_ROUNDS {
@@ -72,15 +132,15 @@ pub(crate) fn end(
         let mut connections = connections.map_err(TransparentError::call("ending connections"))?;
         for socket in &sockets {
             match connections.destroy(&socket.connection) {
-                Ok(()) => reset.ended += 1,
+                Ok(()) => outcome.ended += 1,
                 Err(error) if socket.is_tcp() && error.source.kind() == io::ErrorKind::NotFound => {
                 }
-                Err(_) => reset.left += 1,
+                Err(error) => outcome.left.push((*socket, error)),
             }
         }
         seen.extend(sockets);
     }
-    Ok(reset)
+    Ok(outcome)
 }
 
 /// Maximum number of listings.
@@ -121,12 +181,27 @@ impl Socket {
         })
     }
 
-    /// Returns true if both entries are for the same socket, in whatever state.
-    pub(crate) fn is(&self, other: &Self) -> bool {
-        match self.connection.cookie {
-            ANY_COOKIE => self.connection == other.connection,
-            cookie => cookie == other.connection.cookie,
+    /// Returns a socket that the kernel has listed by netlink.
+    pub(crate) fn listed(info: &SocketInfo) -> Self {
+        Self {
+            connection: info.id,
+            state: info.state.into(),
+            is_leaving: false,
         }
+    }
+
+    /// Returns true if both entries are for the same socket, in whatever state. The kernel may have
+    /// assigned its cookie after one of them was listed.
+    pub(crate) fn is(&self, other: &Self) -> bool {
+        let (one, other) = (&self.connection, &other.connection);
+        if one.cookie != ANY_COOKIE && other.cookie != ANY_COOKIE {
+            return one.cookie == other.cookie;
+        }
+        let without_cookie = |connection: &SocketId| SocketId {
+            cookie: ANY_COOKIE,
+            ..*connection
+        };
+        without_cookie(one) == without_cookie(other)
     }
 
     pub(crate) fn is_of_kind(&self, which: SocketKinds) -> bool {
@@ -142,6 +217,26 @@ impl Socket {
 
     fn is_tcp(&self) -> bool {
         i32::from(self.connection.protocol) == libc::IPPROTO_TCP
+    }
+}
+
+/// Its protocol and addresses.
+impl fmt::Display for Socket {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let SocketId {
+            family, addresses, ..
+        } = self.connection;
+        let [local, remote] = addresses.map(|address| match (family, address) {
+            (Family::V4, [a, b, c, d, ..]) => IpAddr::from(Ipv4Addr::new(a, b, c, d)),
+            (Family::V6, address) => Ipv6Addr::from(address).to_canonical(),
+        });
+        let [own, others] = self.connection.ports;
+        let name = if self.is_tcp() { "TCP" } else { "UDP" };
+        write!(f, "{name} {}", SocketAddr::new(local, own))?;
+        match others {
+            0 => Ok(()),
+            _ => write!(f, " to {}", SocketAddr::new(remote, others)),
+        }
     }
 }
 
@@ -198,6 +293,22 @@ mod tests {
         assert!(!with(7, 80, 1).is(&with(8, 80, 1)));
         assert!(with(ANY_COOKIE, 80, 1).is(&with(ANY_COOKIE, 80, 4)));
         assert!(!with(ANY_COOKIE, 80, 1).is(&with(ANY_COOKIE, 81, 1)));
+        assert!(with(ANY_COOKIE, 80, 1).is(&with(7, 80, 1)));
+        assert!(with(7, 80, 1).is(&with(ANY_COOKIE, 80, 1)));
+        assert!(!with(7, 80, 1).is(&with(ANY_COOKIE, 81, 1)));
+    }
+
+    #[test]
+    fn sockets_are_named_by_protocol_and_addresses() {
+        let mut record = RECORD;
+        record.local[..4].copy_from_slice(&[192, 0, 2, 2]);
+        record.remote[..4].copy_from_slice(&[198, 51, 100, 1]);
+        let name = |record| Socket::new(record).expect("a socket").to_string();
+        assert_eq!(name(record), "TCP 192.0.2.2:1234 to 198.51.100.1:80");
+        record.family = libc::AF_INET6 as u16;
+        record.protocol = libc::IPPROTO_UDP as u16;
+        (record.local, record.remote_port) = ([0; 16], [0; 2]);
+        assert_eq!(name(record), "UDP [::]:1234");
     }
 
     #[test]

@@ -5,7 +5,7 @@
 
 use std::fmt;
 use std::io;
-use std::mem::size_of;
+use std::mem::{offset_of, size_of};
 use std::os::fd::BorrowedFd;
 use std::ptr::NonNull;
 use std::sync::atomic::{AtomicI32, AtomicU32, AtomicU64, Ordering};
@@ -230,6 +230,17 @@ impl State {
     }
 }
 
+/// The layouts that are the same in every version.
+const _: () = {
+    assert!(offset_of!(State, schema) == 0 && offset_of!(State, up) == 4);
+    assert!(offset_of!(State, netns) == 8 && offset_of!(State, daemon) == 16);
+    assert!(offset_of!(State, tun) == 20 && offset_of!(State, mark) == 24);
+    assert!(offset_of!(FlowKey, remote) == 0 && offset_of!(FlowKey, local) == 16);
+    assert!(offset_of!(FlowKey, local_port) == 32 && offset_of!(FlowKey, remote_port) == 34);
+    assert!(offset_of!(FlowKey, protocol) == 36 && size_of::<FlowKey>() == 40);
+    assert!(size_of::<Flow>() == 40);
+};
+
 /// The state, mapped into memory.
 pub(crate) struct MappedState {
     page: NonNull<State>,
@@ -325,7 +336,9 @@ pub(crate) struct DestinationKey {
 /// Maximum number of flows (`FLOWS_MAX`).
 pub(crate) const FLOWS_MAX: usize = 65_536;
 
-/// A key of `flows`.
+/// A key of `flows`. The layout of this table is the same in every layout of the maps, since each
+/// version reads the flows of others. To change it, give the map another name: the type is recognised
+/// by its size only.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 #[repr(C)]
 pub(crate) struct FlowKey {
@@ -336,7 +349,7 @@ pub(crate) struct FlowKey {
     pub(crate) protocol: u32,
 }
 
-/// A value of `flows`.
+/// A value of `flows`: its size is the same in every layout, see [`FlowKey`].
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 #[repr(C)]
 pub(crate) struct Flow {

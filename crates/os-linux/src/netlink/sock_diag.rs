@@ -4,7 +4,7 @@ use netlink_bindings::{
     consts::NLM_F_DUMP,
     utils::{find_attr, parse_u32},
 };
-use rustix::{io::Errno, net::netlink::SOCK_DIAG};
+use rustix::net::netlink::SOCK_DIAG;
 use taupe_packet::ip::Family;
 
 use super::{
@@ -88,11 +88,12 @@ impl SockDiag {
     }
 
     /// Returns all sockets of a protocol (`IPPROTO_TCP`, `IPPROTO_UDP`) and family, including
-    /// listeners. Returns none if the kernel cannot list them.
+    /// listeners.
     ///
     /// # Errors
     ///
-    /// The kernel's.
+    /// The kernel's: `ENOENT` if it cannot list the protocol (without `CONFIG_INET_UDP_DIAG`, for
+    /// example).
     pub fn sockets(&mut self, protocol: u8, family: Family) -> Result<Vec<SocketInfo>> {
         let all = SocketId {
             protocol,
@@ -112,10 +113,7 @@ impl SockDiag {
         let listed = self.socket.dump(&request, |body, all| {
             all.extend(parse(body, protocol));
         });
-        match listed {
-            Err(error) if error.is(Errno::NOENT) => Ok(Vec::new()),
-            listed => listed.map_err(|error| error.context("list sockets")),
-        }
+        listed.map_err(|error| error.context("list sockets"))
     }
 
     /// Ends a socket: its program gets `ECONNABORTED`, and the remote end of a TCP connection a

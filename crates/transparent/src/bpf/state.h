@@ -278,7 +278,11 @@ struct {
 } destinations SEC(".maps");
 
 /* Flows in the tunnel, with their addresses at the uplink; ports in network order. An
- * ICMP echo has its identifier as the local port. */
+ * ICMP echo has its identifier as the local port.
+ *
+ * The layout of this key, and the size of the value, are the same in every layout of the
+ * maps, since each version reads the flows of others. To change them, give the map another
+ * name: user space recognises the type by its size only. state.rs asserts the offsets. */
 struct flow_key {
 	struct address remote;
 	struct address local;
@@ -309,6 +313,7 @@ struct flow_owner {
 	struct application application; /* 0 if nobody has recorded it */
 };
 
+/* Of the same size in every layout, as flow_key. */
 struct flow {
 	u64 last_seen; /* bpf_ktime_get_ns, with a resolution of a second */
 	u32 ifindex;

@@ -152,17 +152,53 @@ impl Flows {
     }
 }
 
-/// Returns the keys of the flows that are pinned.
+/// Opens the pinned flows, of this version or another one.
 ///
 /// # Errors
 ///
-/// [`TransparentError::Map`]: their layout is another one.
-pub(crate) fn pinned_flows(pins: &Pins) -> Result<HashSet<FlowKey>, TransparentError> {
+/// [`TransparentError::Map`]: there are none, or their layout is another one.
+pub(crate) fn open_pinned_flows(
+    pins: &Pins,
+) -> Result<HashMap<MapData, FlowKey, Flow>, TransparentError> {
     let map = MapData::from_pin(pins.map("flows")).and_then(Map::from_map_data);
-    let flows = map.and_then(HashMap::<_, FlowKey, Flow>::try_from);
-    let flows = flows.map_err(TransparentError::map("opening the pinned flows"))?;
-    let listed = collect(flows.keys().take(2 * FLOWS_MAX))?;
-    Ok(listed.into_iter().collect())
+    let flows = map.and_then(HashMap::try_from);
+    flows.map_err(TransparentError::map("opening the pinned flows"))
+}
+
+/// The keys of flows that are pinned.
+pub(crate) struct PinnedFlows(HashSet<FlowKey>);
+
+impl PinnedFlows {
+    /// Reads them, of this version or another one.
+    ///
+    /// # Errors
+    ///
+    /// As [`open_pinned_flows`].
+    pub(crate) fn read(pins: &Pins) -> Result<Self, TransparentError> {
+        let flows = open_pinned_flows(pins)?;
+        let listed = collect(flows.keys().take(2 * FLOWS_MAX))?;
+        Ok(Self(listed.into_iter().collect()))
+    }
+
+    pub(crate) fn has_protocol(&self, protocol: u8) -> bool {
+        let mut flows = self.0.iter();
+        flows.any(|flow| flow.protocol == u32::from(protocol))
+    }
+
+    /// Returns true if a socket may have sent the packets of a flow. An unconnected UDP socket may have
+    /// sent to any remote address, and by any local address unless it is bound to one.
+    pub(crate) fn has_flow_of(&self, socket: &SocketId) -> bool {
+        let wanted = FlowKey::of_socket(socket);
+        let is_connected = wanted.remote_port != [0; 2];
+        if is_connected || i32::from(socket.protocol) == libc::IPPROTO_TCP {
+            return self.0.contains(&wanted);
+        }
+        let is_bound = !Ipv6Addr::from(wanted.local).to_canonical().is_unspecified();
+        self.0.iter().any(|flow| {
+            (flow.protocol, flow.local_port) == (wanted.protocol, wanted.local_port)
+                && (!is_bound || flow.local == wanted.local)
+        })
+    }
 }
 
 /// Selects the flows to remove: a share of each owner that has about as many flows as there are
@@ -291,6 +327,55 @@ mod tests {
 
     fn inode(key: &FlowKey) -> u64 {
         u64::from_ne_bytes(key.remote[4..12].try_into().unwrap())
+    }
+
+    #[test]
+    fn an_unconnected_socket_may_have_any_flow_of_its_port() {
+        let mapped = |address: [u8; 4]| Ipv4Addr::from(address).to_ipv6_mapped().octets();
+        let flow = FlowKey {
+            remote: mapped([198, 51, 100, 1]),
+            local: mapped([192, 0, 2, 2]),
+            local_port: 4711_u16.to_be_bytes(),
+            remote_port: 80_u16.to_be_bytes(),
+            protocol: libc::IPPROTO_UDP as u32,
+        };
+        let flows = PinnedFlows(HashSet::from([flow]));
+        let has = |protocol: i32, local: [u8; 4], remote: [u8; 4], ports| {
+            let addresses = [local, remote].map(|[a, b, c, d]| {
+                let mut address = [0; 16];
+                address[..4].copy_from_slice(&[a, b, c, d]);
+                address
+            });
+            flows.has_flow_of(&SocketId {
+                protocol: protocol as u8,
+                family: Family::V4,
+                addresses,
+                ports,
+                interface: 0,
+                cookie: 7,
+            })
+        };
+        let (own, other, any) = ([192, 0, 2, 2], [192, 0, 2, 3], [0; 4]);
+        let remote = [198, 51, 100, 1];
+        let udp = libc::IPPROTO_UDP;
+        assert!(has(udp, own, remote, [4711, 80]));
+        assert!(!has(udp, own, remote, [4711, 81]));
+        assert!(has(udp, own, any, [4711, 0]));
+        assert!(has(udp, any, any, [4711, 0]));
+        assert!(!has(udp, other, any, [4711, 0]));
+        assert!(!has(udp, any, any, [4712, 0]));
+        assert!(!has(libc::IPPROTO_TCP, any, any, [4711, 0]));
+        assert!(!has(libc::IPPROTO_TCP, own, remote, [4711, 80]));
+        assert!(flows.has_protocol(17) && !flows.has_protocol(6));
+        // A socket of IPv6 that also has IPv4.
+        assert!(flows.has_flow_of(&SocketId {
+            protocol: udp as u8,
+            family: Family::V6,
+            addresses: [[0; 16]; 2],
+            ports: [4711, 0],
+            interface: 0,
+            cookie: 7,
+        }));
     }
 
     #[test]

@@ -5,10 +5,12 @@ use std::sync::atomic::Ordering;
 
 use taupe_os_linux::netlink::Netlink;
 
+use super::pinned_sockets::PinnedSockets;
 use super::{Programs, guards, wait_for_programs};
 use crate::error::TransparentError;
 use crate::maps;
 use crate::pins::Pins;
+use crate::reset::{self, Reset, SocketKinds};
 use crate::state::{Lock, SCHEMA};
 
 impl Programs {
@@ -34,14 +36,31 @@ impl Programs {
     /// [`TransparentError::Call`] names the pin that cannot be removed. The remaining programs
     /// still work.
     pub fn remove_pinned(pins: &Pins) -> Result<Option<TransparentError>, TransparentError> {
+        // A process that has ended too early has left the earlier ones.
+        let all: Vec<Pins> = pins.earlier().chain([pins.clone()]).collect();
         // An error here concerns only a few packets, so it must not stop the removal.
-        let drain_error = drain(pins).err();
-        // A process that has ended too early has left these.
-        for earlier in pins.earlier() {
-            Self::remove_undrained(&earlier)?;
+        let drained = all.iter().map(drain).fold(Ok(()), Result::and);
+        for pins in &all {
+            Self::remove_undrained(pins)?;
         }
-        Self::remove_undrained(pins)?;
-        Ok(drain_error)
+        Ok(drained.err())
+    }
+
+    /// Ends the conversations of the sockets that the programs of another version have selected. New ones
+    /// do not begin in the tunnel meanwhile.
+    ///
+    /// # Errors
+    ///
+    /// [`TransparentError::Call`], [`TransparentError::Map`].
+    pub(crate) fn end_conversations(pins: &Pins) -> Result<Reset, TransparentError> {
+        let Some(sockets) = PinnedSockets::open(pins)? else {
+            return Ok(Reset::default());
+        };
+        if let Some(state) = maps::pinned_state_of_any_schema(pins) {
+            state.up.store(0, Ordering::Release);
+        }
+        wait_for_programs()?;
+        reset::end(|| sockets.list(), SocketKinds::ConnectionsAndUdp)
     }
 
     /// Removes programs without draining. Use it only if other programs block the same traffic, or if
@@ -68,7 +87,7 @@ impl Programs {
 
 /// Blocks packets of selected applications at their sockets, and waits until none is between a
 /// socket and a filter.
-fn drain(pins: &Pins) -> Result<(), TransparentError> {
+pub(super) fn drain(pins: &Pins) -> Result<(), TransparentError> {
     let uplinks = maps::remove_pinned_uplinks(pins)?;
     if uplinks.is_empty() {
         return Ok(());

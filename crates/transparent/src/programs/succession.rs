@@ -6,24 +6,24 @@
 //! earlier programs are removed. So at every moment a complete set of programs is attached. If a process
 //! ends in between, both sets block, and the next process continues.
 //!
-//! The new programs classify the sockets that processes have open. Some connections used the tunnel but
-//! are not selected by the new programs, for example closed sockets that still send. They are closed
-//! before the earlier programs are removed; otherwise they would bypass the tunnel. The flow table lists
-//! them, so its layout must be the same.
+//! Some conversations used the tunnel but are not selected by the new programs: those of applications that
+//! the rules no longer select, of closed sockets that still send, and of processes whose files this
+//! process cannot list. They are closed before the earlier programs are removed; otherwise they would
+//! bypass the tunnel. The earlier programs list them (`pinned_sockets.rs`). If one cannot be closed, the
+//! earlier programs stay.
 
 use std::collections::HashSet;
-use std::io;
 use std::sync::atomic::Ordering;
 
-use taupe_os_linux::netlink::{SockDiag, SocketInfo};
-use taupe_packet::ip::Family;
 use tracing::warn;
 
-use super::{CaptureMode, Programs};
+use super::pinned_sockets::PinnedSockets;
+use super::{CaptureMode, Programs, guards, wait_for_programs};
 use crate::error::TransparentError;
 use crate::maps::{self, Maps};
 use crate::pins::Pins;
-use crate::state::FlowKey;
+use crate::records::ANY_COOKIE;
+use crate::reset::{self, Socket};
 
 /// Returns true if another version has attached the programs of transparent mode, the process that
 /// served them has ended, and its flows can be read. The fields of the state that this reads are the
@@ -37,57 +37,80 @@ pub(crate) fn is_abandoned(pins: &Pins) -> bool {
     matches!(layout, Err(TransparentError::Schema { .. }))
         && CaptureMode::of(pins) == Some(CaptureMode::TrafficControl)
         && daemon() == Some(0)
-        && maps::pinned_flows(pins).is_ok()
+        && maps::open_pinned_flows(pins).is_ok()
 }
 
 impl Programs {
+    /// Returns the pins if [`load`](Self::load) has created them.
+    pub(crate) fn created_pins(&self) -> Option<Pins> {
+        self.is_new.then(|| self.pins.clone())
+    }
+
     /// Removes the programs that [`load`](Self::load) has found abandoned. Call it when these programs
     /// block or carry all traffic of the selected applications by themselves.
     ///
     /// # Errors
     ///
-    /// [`TransparentError::Call`] names the pin that cannot be removed; [`TransparentError::Map`]. Earlier
-    /// programs that remain continue to block.
+    /// [`TransparentError::OpenSockets`]; [`TransparentError::Call`] names the pin that cannot be
+    /// removed; [`TransparentError::Map`]. Earlier programs that remain continue to block.
     pub fn remove_earlier(&self) -> Result<(), TransparentError> {
         for earlier in self.pins.earlier() {
-            self.end_unselected(&earlier)?;
-            // No packet can pass between the two sets, so nothing is drained.
+            if let Some(sockets) = PinnedSockets::open(&earlier)? {
+                reset::end_all(|| Ok(except(sockets.list()?, &self.selected_sockets()?)))?;
+                // The last packets of these sockets may wait for a neighbour, and only the earlier filters
+                // drop them.
+                wait_for_programs()?;
+                guards::drop_unresolved_packets(&self.maps.uplinks()?)?;
+            }
             Self::remove_undrained(&earlier)?;
         }
         Ok(())
     }
 
-    /// Closes the sockets whose flows the earlier programs have sent into the tunnel, and which these
-    /// programs do not select.
-    fn end_unselected(&self, earlier: &Pins) -> Result<(), TransparentError> {
-        let flows = maps::pinned_flows(earlier)?;
-        if flows.is_empty() {
-            return Ok(());
+    /// Removes programs that [`load`](Self::load) has created, so that all is as before. Earlier programs
+    /// stay.
+    ///
+    /// # Errors
+    ///
+    /// [`TransparentError::Call`] names the pin that cannot be removed.
+    pub(crate) fn remove_created(pins: &Pins) -> Result<(), TransparentError> {
+        // If the tunnel has been up for a moment, some conversations have begun in it.
+        let ended = PinnedSockets::open(pins).and_then(|sockets| match sockets {
+            Some(sockets) => reset::end_all(|| {
+                Ok(except(
+                    sockets.list_with_flows()?,
+                    &selected_by(pins.earlier())?,
+                ))
+            }),
+            None => Ok(()),
+        });
+        if let Err(error) = ended {
+            warn!(%error, "connections that were in the tunnel may continue outside it");
         }
-        let sockets = SockDiag::open().map_err(io::Error::other);
-        let mut sockets = sockets.map_err(TransparentError::call("ending connections"))?;
-        let mut found = Vec::new();
-        for protocol in [libc::IPPROTO_TCP, libc::IPPROTO_UDP] {
-            for family in [Family::V4, Family::V6] {
-                let listed = sockets.sockets(protocol as u8, family);
-                let listed = listed.map_err(io::Error::other);
-                found.extend(listed.map_err(TransparentError::call("listing connections"))?);
-            }
-        }
-        found.retain(|socket| flows.contains(&FlowKey::of_socket(&socket.id)));
-        // The kernel has given each listed socket its cookie, by which this list names it.
-        let selected = self.selected_sockets()?.into_iter();
-        let selected: HashSet<_> = selected.map(|it| it.connection.cookie).collect();
-        let is_selected = |socket: &SocketInfo| selected.contains(&socket.id.cookie);
-        for socket in found.iter().filter(|socket| !is_selected(socket)) {
-            match sockets.destroy(&socket.id) {
-                Err(error) if error.source.kind() != io::ErrorKind::NotFound => warn!(
-                    %error,
-                    "cannot close a connection that used the tunnel; its traffic now bypasses the tunnel"
-                ),
-                _ => {}
-            }
-        }
-        Ok(())
+        // An error here concerns only a few packets.
+        let _ = super::removal::drain(pins);
+        Self::remove_undrained(pins)
     }
+}
+
+/// Returns the sockets that programs select.
+fn selected_by(all: impl Iterator<Item = Pins>) -> Result<Vec<Socket>, TransparentError> {
+    let mut selected = Vec::new();
+    for pins in all {
+        if let Some(sockets) = PinnedSockets::open(&pins)? {
+            selected.extend(sockets.list()?);
+        }
+    }
+    Ok(selected)
+}
+
+/// Returns the sockets without those that are `kept`.
+fn except(mut sockets: Vec<Socket>, kept: &[Socket]) -> Vec<Socket> {
+    let cookies: HashSet<u64> = kept.iter().map(|it| it.connection.cookie).collect();
+    let unnamed = || (kept.iter()).filter(|it| it.connection.cookie == ANY_COOKIE);
+    sockets.retain(|socket| match socket.connection.cookie {
+        ANY_COOKIE => !kept.iter().any(|it| it.is(socket)),
+        cookie => !cookies.contains(&cookie) && !unnamed().any(|it| it.is(socket)),
+    });
+    sockets
 }

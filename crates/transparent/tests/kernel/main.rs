@@ -24,6 +24,7 @@ mod scene;
 mod senders;
 mod serving;
 mod shares;
+mod succession;
 mod together;
 mod verdict;
 
@@ -49,6 +50,7 @@ fn main() {
         closed::tests(),
         pinned::tests(),
         replacement::tests(),
+        succession::tests(),
         links::tests(),
         together::tests(),
         forwarding::tests(),
