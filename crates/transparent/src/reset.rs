@@ -100,7 +100,11 @@ pub(crate) fn end_all(
     Err(TransparentError::OpenSockets {
         count: left.len(),
         examples: shown.join(", "),
-        reason: error.to_string(),
+        reason: match error.errno() {
+            // The kernel has found another one.
+            Some(libc::ENOENT | libc::ESTALE) => "other sockets have the same address".to_owned(),
+            _ => error.to_string(),
+        },
     })
 }
 

@@ -236,6 +236,14 @@ mod tests {
     }
 
     #[test]
+    fn a_protocol_that_cannot_be_listed_is_an_error() {
+        let mut sock_diag = SockDiag::open().expect("a socket");
+        let listed = sock_diag.sockets(libc::IPPROTO_ENCAP as u8, Family::V4);
+        let error = listed.expect_err("sockets of IPPROTO_ENCAP");
+        assert_eq!(error.errno(), Some(libc::ENOENT), "{error}");
+    }
+
+    #[test]
     fn what_is_cut_off_is_no_socket() {
         let mut body = [0; MESSAGE];
         body[0] = libc::AF_INET as u8;

@@ -243,7 +243,10 @@ fn succession_with_a_socket_that_cannot_be_closed() -> Result<()> {
         return Err(unmet(format!("{begun:?}")));
     };
     let text = error.to_string();
-    ensure!(text.contains("(UDP 0.0.0.0:7001)"), "{text}");
+    ensure!(
+        text.contains("(UDP 0.0.0.0:7001): other sockets have"),
+        "{text}"
+    );
     blocked_by(&scene, &earlier, &pins)?;
     step("the applications end");
     for application in &mut sharing {
