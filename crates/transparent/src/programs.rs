@@ -27,7 +27,7 @@ use crate::error::TransparentError;
 use crate::maps::{self, Maps};
 use crate::pins::{self, Pins};
 use crate::reset::{self, Socket};
-use crate::state::{Lock, PacketProcesses, SCHEMA};
+use crate::state::{Lock, PacketProcesses, Pass, SCHEMA};
 use crate::syscall::{self, AttachTarget};
 
 mod attach_points;
@@ -356,7 +356,7 @@ impl Programs {
                 .unlisted_processes
                 .store(outside, Ordering::Relaxed);
         }
-        self.classify_with("taupe_classify").map(drop)
+        self.run_pass(Pass::Select).map(drop)
     }
 
     /// Checks if other programs decide on packets by NFQUEUE. With NFQUEUE the running task is not

@@ -171,19 +171,21 @@ pub(crate) struct State {
     pub(crate) permitted_pass: AtomicU64,
 }
 
-/// A pass over open sockets that acts only if it is permitted (`enum pass`).
+/// A pass over open sockets, which acts only while it is permitted (`enum pass`).
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 #[repr(u32)]
 pub(crate) enum Pass {
-    MarkLeaving = 1,
-    Release = 2,
-    Pending = 3,
+    Select = 1,
+    MarkLeaving = 2,
+    Release = 3,
+    Pending = 4,
 }
 
 impl Pass {
     /// Returns the name of its iterator.
     pub(crate) const fn iterator(self) -> &'static str {
         match self {
+            Self::Select => "taupe_classify",
             Self::MarkLeaving => "taupe_leaving",
             Self::Release => "taupe_release",
             Self::Pending => "taupe_pending",

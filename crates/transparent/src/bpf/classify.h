@@ -92,7 +92,7 @@ static __always_inline int classify(struct bpf_iter__task_file *context, enum pa
 	if (!sk || !is_in_netns(sk, state))
 		return 0;
 	generation = READ_ONCE(state->generation);
-	if (pass != PASS_SELECT && !is_permitted(pass, generation, state))
+	if (!is_permitted(pass, generation, state))
 		return 0;
 	stored = bpf_sk_storage_get(&sockets, sk, NULL, 0);
 	if (stored && stored->generation == generation && stored->verdict != DIRECT &&

@@ -113,15 +113,15 @@ enum dns_handling {
 enum { PACKET_PROCESSES = 2 };
 
 /*
- * Passes over open sockets that give them verdicts by other rules (classify.h). Anybody who
- * reads a pinned iterator runs its pass. The passes after the first one therefore act only
- * while the process that replaces the rules permits them.
+ * Passes over open sockets that give them verdicts (classify.h). Anybody who reads a pinned
+ * iterator runs its pass. A pass therefore acts only while the process that replaces the
+ * rules permits it.
  */
 enum pass {
-	PASS_SELECT = 0,
-	PASS_MARK_LEAVING = 1,
-	PASS_RELEASE = 2,
-	PASS_PENDING = 3,
+	PASS_SELECT = 1,
+	PASS_MARK_LEAVING = 2,
+	PASS_RELEASE = 3,
+	PASS_PENDING = 4,
 };
 
 /* Mapped into user space, which stores single words atomically. The fields up to `mark` are

@@ -306,6 +306,7 @@ fn constants_are_those_of_c() {
         ("DNS_ALLOW_BUS", dns(false, false, true)),
         ("OPENED_BY_REMOTE", OPENED_BY_REMOTE),
         ("PASS_SHIFT", PASS_SHIFT),
+        ("PASS_SELECT", Pass::Select as u32),
         ("PASS_MARK_LEAVING", Pass::MarkLeaving as u32),
         ("PASS_RELEASE", Pass::Release as u32),
         ("PASS_PENDING", Pass::Pending as u32),

@@ -106,7 +106,7 @@ impl Programs {
         // released because of one of them. The second pass also finds connections that a listener
         // has accepted during the first one. These have the old verdict, and may have a descriptor
         // number that the first pass had already visited.
-        self.classify_with("taupe_classify")?;
+        self.run_pass(Pass::Select)?;
         self.run_pass(Pass::MarkLeaving)?;
         // A socket that somebody else's run of that pass marks now would be released without being
         // ended.
@@ -136,20 +136,15 @@ impl Programs {
         guards::drop_unresolved_packets(&self.maps.uplinks()?)
     }
 
-    /// Runs a pass, and permits it meanwhile. Returns the number of sockets that cannot be marked. Only
-    /// for a process that has locked out others.
-    fn run_pass(&self, pass: Pass) -> Result<usize, TransparentError> {
+    /// Runs a pass over open sockets, and permits it meanwhile. Call it only if other processes are locked
+    /// out. Returns the number of sockets that cannot be marked.
+    pub(super) fn run_pass(&self, pass: Pass) -> Result<usize, TransparentError> {
         let state = &self.maps.state;
         let generation = state.generation.load(Ordering::Relaxed);
         let permitted = &state.permitted_pass;
         permitted.store(permission(pass, generation), Ordering::Release);
-        let unmarked = self.classify_with(pass.iterator());
+        let unmarked = self.iterators.read(pass.iterator());
         permitted.store(NO_PASS, Ordering::Release);
-        unmarked
-    }
-
-    /// Classifies sockets with an iterator. Returns the number of sockets that cannot be marked.
-    pub(super) fn classify_with(&self, name: &'static str) -> Result<usize, TransparentError> {
-        Ok(self.iterators.read(name)?.len())
+        Ok(unmarked?.len())
     }
 }

@@ -107,6 +107,19 @@ fn act(words: &[&str]) -> io::Result<String> {
             wait()?;
             Ok(format!("{first} {}", word(udp(&socket, address(to)))))
         }
+        // Sends a datagram each millisecond, until the socket is ended.
+        ["until-aborted", to] => {
+            let (socket, began) = (bound(address(to))?, Instant::now());
+            println!("ready");
+            while began.elapsed() < PATIENCE * 10 {
+                let sent = socket.send_to(b"chosen-payload", address(to));
+                if sent.is_err_and(|error| error.kind() == io::ErrorKind::ConnectionAborted) {
+                    return Ok("aborted".to_owned());
+                }
+                std::thread::sleep(Duration::from_millis(1));
+            }
+            Ok("never aborted".to_owned())
+        }
         ["unix", path] => {
             std::os::unix::net::UnixStream::connect(path)?;
             Ok("connected".to_owned())
@@ -264,17 +277,18 @@ fn act(words: &[&str]) -> io::Result<String> {
                 let _ = socket.send_to(b"served", from);
             }
         }
-        // Shares a port with others, on one interface only if a third word names it. When told to,
-        // prints the number of datagrams received.
+        // Shares a port with others, of any address unless one is given, and on one interface only if
+        // a third word names it. When told to, prints the number of datagrams received.
         ["share", port, interface @ ..] => {
-            let port: u16 = port.parse().map_err(io::Error::other)?;
+            let any = |port: u16| SocketAddr::from(([0, 0, 0, 0], port));
+            let own = port.parse().map_or_else(|_| address(port), any);
             let socket = make(AddressFamily::INET, SocketType::DGRAM, None)?;
             let settings = socket2::SockRef::from(&socket);
             settings.set_reuse_port(true)?;
             if let [interface] = interface {
                 settings.bind_device(Some(interface.as_bytes()))?;
             }
-            settings.bind(&SocketAddr::from(([0, 0, 0, 0], port)).into())?;
+            settings.bind(&own.into())?;
             let socket = UdpSocket::from(socket);
             let other = socket.try_clone()?;
             let count = std::sync::atomic::AtomicU32::new(0);

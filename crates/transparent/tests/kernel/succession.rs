@@ -4,7 +4,7 @@ use crate::application::{Application, install};
 use crate::closed::ANY;
 use crate::daemon::{CAPTURE, begin, start_daemon};
 use crate::pinned::{PinnedState, forget_flows, only};
-use crate::scene::{REMOTE, Scene, TUNNEL, at, attached, nothing, unmet};
+use crate::scene::{HOME, REMOTE, Scene, TUNNEL, at, attached, nothing, unmet};
 use std::fs;
 use std::io::Read as _;
 use std::net::{TcpListener, TcpStream};
@@ -37,6 +37,10 @@ pub(crate) fn tests() -> Vec<SystemTest> {
         SystemTest::new(
             "succession_in_a_pid_namespace",
             succession_in_a_pid_namespace,
+        ),
+        SystemTest::new(
+            "conversations_of_a_succession_that_fails",
+            conversations_of_a_succession_that_fails,
         ),
         SystemTest::new("succession_drops_waiting_packets", || {
             waiting_packets(false)
@@ -228,14 +232,16 @@ fn succession_in_a_pid_namespace() -> Result<()> {
     scene.expect(&earlier.chosen, &["udp", &at(REMOTE[0], 80)], "beyond")
 }
 
+/// Starts two applications whose UDP sockets have the same address. The kernel finds only one of these.
+fn sharing(scene: &Scene, program: &str) -> Result<[Application; 2]> {
+    let words = ["share", &at(HOME[0], 7001)];
+    Ok([scene.start(program, &words)?, scene.start(program, &words)?])
+}
+
 /// The earlier programs stay and block, until the application has ended.
 fn succession_with_a_socket_that_cannot_be_closed() -> Result<()> {
     let (scene, mut earlier) = Earlier::new()?;
-    // The kernel finds only one of two sockets that have the same address.
-    let mut sharing = [
-        scene.start(&earlier.other, &["share", "7001"])?,
-        scene.start(&earlier.other, &["share", "7001"])?,
-    ];
+    let mut sharing = sharing(&scene, &earlier.other)?;
     let pins = earlier.kill()?;
     let capture = scene.capture(ANY)?;
     let begun = succeed(&scene, "chosen")?;
@@ -244,7 +250,7 @@ fn succession_with_a_socket_that_cannot_be_closed() -> Result<()> {
     };
     let text = error.to_string();
     ensure!(
-        text.contains("(UDP 0.0.0.0:7001): other sockets have"),
+        text.contains("(UDP 192.0.2.2:7001): other sockets have"),
         "{text}"
     );
     blocked_by(&scene, &earlier, &pins)?;
@@ -287,4 +293,21 @@ fn waiting_packets(by_release: bool) -> Result<()> {
     };
     answers("on")?;
     nothing(&scene, capture)
+}
+
+/// A conversation that has begun in the tunnel before `up` fails does not continue outside it.
+fn conversations_of_a_succession_that_fails() -> Result<()> {
+    let scene = Scene::new()?;
+    let (chosen, other) = (install("chosen")?, install("other")?);
+    let mut daemon = start_daemon(&scene, "other")?;
+    let _sharing = sharing(&scene, &other)?;
+    daemon.kill()?;
+    PinnedState::open(&only()?)?.set_word(PinnedState::SCHEMA, LAYOUT);
+    let mut busy = scene.start(&chosen, &["until-aborted", &at(REMOTE[0], 80)])?;
+    let begun = succeed(&scene, "chosen")?;
+    let is_open = matches!(begun, Err(TransparentError::OpenSockets { .. }));
+    ensure!(is_open, "{begun:?}");
+    let said = busy.line()?;
+    ensure!(said == "aborted", "the UDP socket says {said}");
+    scene.expect(&chosen, &["tcp", &at(REMOTE[0], 80)], "far")
 }
