@@ -248,7 +248,7 @@ pub fn look(
         for family in [Family::V4, Family::V6] {
             match connections.sockets(protocol, family) {
                 // The kernel cannot list this protocol.
-                Err(error) if error.errno() == Some(libc::ENOENT) => {}
+                Err(error) if error.source.kind() == std::io::ErrorKind::NotFound => {}
                 listed => sockets.extend(listed?),
             }
         }

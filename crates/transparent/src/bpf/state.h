@@ -313,7 +313,7 @@ struct flow_owner {
 	struct application application; /* 0 if nobody has recorded it */
 };
 
-/* Of the same size in every layout, as flow_key. */
+/* Its size is the same in every layout, see flow_key. */
 struct flow {
 	u64 last_seen; /* bpf_ktime_get_ns, with a resolution of a second */
 	u32 ifindex;

@@ -80,7 +80,7 @@ impl<'a> PinnedSockets<'a> {
         const UDP: [i32; 2] = [libc::IPPROTO_UDP, libc::IPPROTO_UDPLITE];
         let [selected, ..] = SOCKET_LISTS;
         let flows = PinnedFlows::read(self.pins)?;
-        // That iterator lists each UDP socket.
+        // The iterator over all selected sockets lists those of UDP.
         let udp = UDP.into_iter().filter(|_| !self.iterators.has(selected));
         let protocols = udp.chain([libc::IPPROTO_TCP]).map(|number| number as u8);
         let mut sockets = Vec::new();
