@@ -23,7 +23,7 @@ use crate::error::TransparentError;
 use crate::maps::{self, Maps};
 use crate::pins::Pins;
 use crate::records::ANY_COOKIE;
-use crate::reset::{self, Socket};
+use crate::reset::{self, Reset, Socket, SocketKinds};
 
 /// Returns true if another version has attached the programs of transparent mode, the process that
 /// served them has ended, and its flows can be read. The fields of the state that this reads are the
@@ -75,22 +75,27 @@ impl Programs {
     /// [`TransparentError::Call`] names the pin that cannot be removed.
     pub(crate) fn remove_created(pins: &Pins) -> Result<(), TransparentError> {
         // If the tunnel has been up for a moment, some conversations have begun in it.
-        let ended = PinnedSockets::open(pins).and_then(|sockets| match sockets {
-            Some(sockets) => reset::end_all(|| {
-                Ok(except(
-                    sockets.list_with_flows()?,
-                    &selected_by(pins.earlier())?,
-                ))
-            }),
-            None => Ok(()),
-        });
-        if let Err(error) = ended {
-            warn!(%error, "connections that were in the tunnel may continue outside it");
+        match end_begun(pins) {
+            Ok(Reset { left: 0, .. }) => {}
+            Ok(Reset { left, .. }) => warn!(left, "connections in the tunnel continue outside it"),
+            Err(error) => warn!(%error, "connections in the tunnel continue outside it"),
         }
         // An error here concerns only a few packets.
         let _ = super::removal::drain(pins);
         Self::remove_undrained(pins)
     }
+}
+
+/// Ends the conversations that have begun by these programs, unless earlier ones block them.
+fn end_begun(pins: &Pins) -> Result<Reset, TransparentError> {
+    let Some(sockets) = PinnedSockets::open(pins)? else {
+        return Ok(Reset::default());
+    };
+    let begun = || {
+        let blocked = selected_by(pins.earlier())?;
+        Ok(except(sockets.list_with_flows()?, &blocked))
+    };
+    reset::end(begun, SocketKinds::ConnectionsAndUdp)
 }
 
 /// Returns the sockets that programs select.
