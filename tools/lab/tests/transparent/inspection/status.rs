@@ -206,7 +206,7 @@ pub(crate) fn state_of_another_version() -> Result<()> {
     world.up(&file)?;
     let bird = Application::new("bird")?;
     set_layout(office.daemon()?, 4711)?;
-    let advice = "`taupe down office` removes these programs";
+    let advice = "run `taupe down office`";
     let of = |output: &Value, name: &str| {
         let tunnels = output["tunnels"].as_array().into_iter().flatten();
         let mut tunnels = tunnels.filter(|tunnel| tunnel["interface"] == name);
