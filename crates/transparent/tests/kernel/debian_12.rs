@@ -10,7 +10,7 @@ use taupe_lab::{Result, ensure};
 
 /// The other tests. They run with `DEBIAN_12=whole` in the environment, as in the long tests. If
 /// `DEBIAN_12` has names, only these tests run.
-const REST: [&str; 48] = [
+const REST: [&str; 51] = [
     "renamed_executables_keep_their_verdict",
     "children_inherit_across_fork_and_exec",
     "inherited_sockets",
@@ -59,6 +59,9 @@ const REST: [&str; 48] = [
     "the_end_of_a_packet_process_blocks",
     "foreign_packet_processes",
     "a_packet_process_in_a_pid_namespace",
+    "pins_read_while_rules_are_replaced",
+    "succession_ends_deselected_conversations",
+    "succession_with_a_socket_that_cannot_be_closed",
 ];
 
 const LIMIT: Duration = Duration::from_secs(180);
