@@ -1,10 +1,11 @@
 //! Figures of tunnels and devices as OpenMetrics text.
 
-use crate::status::{self, State, Status, StatusError};
+use crate::status::{self, FindingCode, State, Status, StatusError};
 use core::fmt;
 use prometheus_client::collector::Collector;
-use prometheus_client::encoding::text::encode;
-use prometheus_client::encoding::{DescriptorEncoder, EncodeGaugeValue, MetricEncoder, NoLabelSet};
+use prometheus_client::encoding::{
+    DescriptorEncoder, EncodeGaugeValue, MetricEncoder, NoLabelSet, prometheus_text, text,
+};
 use prometheus_client::metrics::MetricType;
 use prometheus_client::registry::{Registry, Unit};
 use std::collections::HashMap;
@@ -13,8 +14,32 @@ use std::collections::HashMap;
 /// series of its own.
 const MAX_NAMED_PEERS: usize = 1000;
 
-/// The media type of the text.
-pub const MEDIA_TYPE: &str = "application/openmetrics-text; version=1.0.0; charset=utf-8";
+/// Format of the text.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Format {
+    /// OpenMetrics 1.0.
+    OpenMetrics,
+    /// Prometheus's text format 0.0.4, which node_exporter reads from files.
+    Prometheus,
+}
+
+impl Format {
+    /// Returns the media type.
+    #[must_use]
+    pub const fn media_type(self) -> &'static str {
+        match self {
+            Self::OpenMetrics => "application/openmetrics-text; version=1.0.0; charset=utf-8",
+            Self::Prometheus => "text/plain; version=0.0.4; charset=utf-8",
+        }
+    }
+}
+
+/// Codes of findings about a tunnel whose packets no process carries.
+const NOT_CARRIED: [&str; 3] = [
+    FindingCode::ProcessEnded.name(),
+    FindingCode::ProcessSilent.name(),
+    FindingCode::Changing.name(),
+];
 
 /// Figures of all tunnels and devices at one time.
 #[derive(Debug)]
@@ -79,10 +104,14 @@ impl Metrics {
         }
     }
 
-    /// Returns the worst state, or `None` without tunnels.
+    /// Returns true if a process carries the packets of each tunnel. Peers may be silent.
     #[must_use]
-    pub fn state(&self) -> Option<State> {
-        self.tunnels.iter().map(|tunnel| tunnel.state).max()
+    pub fn carries_all(&self) -> bool {
+        let is_carried = |tunnel: &TunnelFigures| {
+            let mut findings = tunnel.findings.iter();
+            tunnel.state != State::Down && !findings.any(|(code, _)| NOT_CARRIED.contains(code))
+        };
+        self.tunnels.iter().all(is_carried)
     }
 
     /// Returns true if there is no tunnel and no device.
@@ -91,14 +120,17 @@ impl Metrics {
         self.tunnels.is_empty() && self.devices.is_empty()
     }
 
-    /// Formats them as OpenMetrics text.
+    /// Formats them.
     #[must_use]
-    pub fn text(self) -> String {
+    pub fn text(self, format: Format) -> String {
         let mut registry = Registry::default();
         registry.register_collector(Box::new(self));
         let mut text = String::new();
         // Writing to a string does not fail.
-        let _ = encode(&mut text, &registry);
+        let _ = match format {
+            Format::OpenMetrics => text::encode(&mut text, &registry),
+            Format::Prometheus => prometheus_text::encode(&mut text, &registry),
+        };
         text
     }
 }

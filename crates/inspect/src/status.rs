@@ -18,7 +18,7 @@ use crate::traffic;
 use crate::tunnel::{file_argument, names_among, open_maps};
 use crate::{dns, endpoint_names, families};
 use serde::Serialize;
-use std::collections::{BTreeSet, HashMap};
+use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 use std::path::PathBuf;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 use taupe_adapter::journal::Header;
@@ -71,13 +71,25 @@ pub fn look(file: Option<&std::ffi::OsStr>) -> Result<Status, StatusError> {
     status_of(&names, &headers, &Devices::read())
 }
 
-/// As [`look`] for all tunnels; also returns all devices of this network namespace, with their names.
+/// As [`look`] for all tunnels; also returns the devices whose interfaces are in this network namespace,
+/// or that carry one of these tunnels, with their names.
 pub(crate) fn look_with_devices()
 -> Result<(Status, Vec<(String, taupe_client::Device)>), StatusError> {
     let headers = Journals::default().here();
     let devices = Devices::read();
     let status = status_of(&names_among(&headers)?, &headers, &devices)?;
-    Ok((status, devices.into_all()))
+    let outer: HashSet<_> = status
+        .tunnels
+        .iter()
+        .filter_map(|it| it.via.as_deref())
+        .collect();
+    let is_here =
+        |name: &str| taupe_os_linux::interface::index(name).is_some() || outer.contains(name);
+    // Sockets of other network namespaces may be in the same folder.
+    let devices: BTreeMap<_, _> = devices.into_all().into_iter().collect();
+    let devices = devices.into_iter().filter(|(name, _)| is_here(name));
+    let devices = devices.collect();
+    Ok((status, devices))
 }
 
 fn status_of(
@@ -448,7 +460,7 @@ impl Tunnel {
         };
         if header.is_edited() {
             self.notes.push(format!(
-                "{0} has been edited since; `taupe reload {0}` applies the change",
+                "{0} has been edited since; `taupe reload {0}` applies the change, or says why it cannot",
                 path.display()
             ));
         }

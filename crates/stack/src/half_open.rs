@@ -32,6 +32,9 @@ const TIMEOUT: Duration = Duration::from_secs(7);
 /// Times after the SYN at which the SYN-ACK is repeated.
 const REPEATS: [Duration; 2] = [Duration::from_secs(1), Duration::from_secs(3)];
 
+/// Least time between two answers to SYNs of another number (RFC 5961 §7).
+const CHALLENGE_INTERVAL: Duration = Duration::from_secs(1);
+
 /// Maximum number of half-open connections for which a timer retransmits SYN-ACKs. Above it, this is
 /// probably a SYN flood with spoofed sources, and only retransmitted SYNs are answered.
 const MAX_REPEATED: usize = 128;
@@ -60,6 +63,8 @@ pub(crate) struct HalfOpen {
     began: Instant,
     /// Time of the latest SYN-ACK.
     answered: Instant,
+    /// Time of the latest SYN-ACK that answered a SYN of another number.
+    challenged: Option<Instant>,
     /// Repetitions of the SYN-ACK.
     repeats: usize,
     syn: TcpRepr<'static>,
@@ -125,6 +130,7 @@ impl HalfOpenTable {
             number: self.begun,
             began: now,
             answered: now,
+            challenged: None,
             repeats: 0,
             // The SYN-ACK does not acknowledge the data of the SYN, so the client retransmits it.
             syn: TcpRepr {
@@ -179,6 +185,13 @@ impl HalfOpenTable {
                 // number, and repeats its SYN.
                 if tcp.seq_number() == half_open.syn.seq_number {
                     half_open.answered = now;
+                } else if half_open
+                    .challenged
+                    .is_some_and(|at| now.since(at) < CHALLENGE_INTERVAL)
+                {
+                    return HandshakeStep::Handled;
+                } else {
+                    half_open.challenged = Some(now);
                 }
                 half_open.send(now, four_tuple, self.mtu, &mut self.borrowed, outgoing);
                 HandshakeStep::Handled

@@ -208,9 +208,10 @@ impl Stream {
         }
     }
 
-    /// Returns true if a reset has exactly the expected sequence number. Otherwise sends a challenge ACK
-    /// (RFC 5961 §3.2): a host that has lost the connection answers it with a reset of that number.
-    /// smoltcp accepts every number in the window, which an attacker soon guesses.
+    /// Returns true if a reset has exactly the expected sequence number. If the number is another one in
+    /// the window, sends a challenge ACK (RFC 5961 §3.2): a host that has lost the connection answers it
+    /// with a reset of the expected number. smoltcp accepts every number in the window, which an attacker
+    /// soon guesses.
     fn accepts_reset(
         &mut self,
         now: Instant,
@@ -223,6 +224,10 @@ impl Stream {
         };
         if self.is_connecting() || next == number {
             return true;
+        }
+        let offset = number.0.wrapping_sub(next.0).cast_unsigned();
+        if usize::try_from(offset).is_ok_and(|offset| offset >= self.socket().recv_capacity()) {
+            return false;
         }
         // A segment below the window makes smoltcp send an ACK, at most once per second.
         let before = TcpRepr {

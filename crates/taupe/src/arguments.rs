@@ -212,6 +212,8 @@ pub(crate) struct MetricsOrder {
     pub(crate) listen: Option<SocketAddr>,
     /// Path of a socket at which they are served.
     pub(crate) unix: Option<PathBuf>,
+    /// Use Prometheus's older text format.
+    pub(crate) prometheus: bool,
 }
 
 /// Arguments of `taupe flows`.

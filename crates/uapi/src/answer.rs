@@ -66,6 +66,19 @@ impl Device {
     }
 }
 
+/// Adds a counter. Ignores what a later version may send: other words, more counters.
+fn add_counter(counters: &mut Vec<Counter>, text: &str) {
+    let Some(counter) = Counter::parse(text) else {
+        return;
+    };
+    let is_known = counters
+        .iter()
+        .any(|it| (&it.group, &it.name) == (&counter.group, &counter.name));
+    if !is_known && counters.len() < MAX_COUNTERS {
+        counters.push(counter);
+    }
+}
+
 /// Counters that a client accepts in an answer, and the length of their words in bytes.
 const MAX_COUNTERS: usize = 256;
 const MAX_WORD: usize = 64;
@@ -314,11 +327,7 @@ fn parse_line(
             }
             "listen_port" => device.listen_port = decimal(value)?,
             "fwmark" => device.fwmark = decimal(value)?,
-            "counter" => {
-                // Later versions may have others.
-                (device.counters.len() < MAX_COUNTERS).then_some(())?;
-                device.counters.push(Counter::parse(value)?);
-            }
+            "counter" => add_counter(&mut device.counters, value),
             "features" => {
                 let has = |feature| value.split(' ').any(|word| word == feature);
                 device.supports_endpoint_names = has("endpoint_name");

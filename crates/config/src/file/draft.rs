@@ -69,7 +69,8 @@ pub(super) struct PeerDraft<'a> {
     pub(super) name: Option<PeerName>,
     /// Name from a comment. [`Self::name`] takes precedence.
     pub(super) comment_name: Option<PeerName>,
-    /// Name from a comment after the latest key. It may be above the header of the next peer.
+    /// Name from a comment after the latest key. It may be above the header of the next peer, so it counts
+    /// only if another key follows.
     last_comment_name: Option<PeerName>,
 }
 
@@ -270,7 +271,7 @@ impl<'a> PeerDraft<'a> {
         }
     }
 
-    /// Takes the name of the comments before a key of this peer, or before the end of the file.
+    /// Takes the name of the comments before a key of this peer.
     pub(super) fn take_comment_name(&mut self) {
         let name = self.last_comment_name.take();
         self.comment_name = self.comment_name.take().or(name);

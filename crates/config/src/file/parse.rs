@@ -70,9 +70,6 @@ fn parse_by(text: &[u8], dialect: Dialect, key_paths: KeyPaths<'_>) -> Parsed {
         for (number, line) in lines(without_byte_order_mark(text)) {
             parser.line(number, line);
         }
-        if let CurrentSection::Peer(peer) = &mut parser.section {
-            peer.take_comment_name();
-        }
         parser.finish_peer();
         parser.finish_file();
     }

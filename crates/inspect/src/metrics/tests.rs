@@ -78,8 +78,8 @@ fn the_whole_text() {
         ..Tunnel::named("home")
     };
     let metrics = Metrics::of("1.2.3", &status(vec![home]), vec![("home".to_owned(), one)]);
-    assert_eq!(metrics.state(), Some(State::Degraded));
-    let text = metrics.text();
+    assert!(metrics.carries_all() && !metrics.is_empty());
+    let text = metrics.text(Format::OpenMetrics);
     let samples: Vec<_> = text.lines().filter(|line| !line.starts_with('#')).collect();
     let named = format!("{{device=\"home\",public_key=\"{key}\",name=\"a \\\"b\\\" \\\\\"}}");
     let unnamed = format!("{{device=\"home\",public_key=\"{other}\",name=\"\"}}");
@@ -128,7 +128,7 @@ fn names_are_left_out_above_a_limit() {
             ..Tunnel::named("home")
         };
         let metrics = Metrics::of("1", &status(vec![home]), vec![("home".to_owned(), one)]);
-        let text = metrics.text();
+        let text = metrics.text(Format::OpenMetrics);
         assert_eq!(text.contains("somebody"), has_names);
         let samples = text
             .lines()
@@ -140,7 +140,42 @@ fn names_are_left_out_above_a_limit() {
 #[test]
 fn devices_without_tunnels_have_figures() {
     let metrics = Metrics::of("1", &status(vec![]), vec![("wg0".to_owned(), device(1))]);
-    assert_eq!(metrics.state(), None);
-    let text = metrics.text();
+    assert!(metrics.carries_all() && !metrics.is_empty());
+    let text = metrics.text(Format::OpenMetrics);
     assert!(text.contains("\ntaupe_peers{device=\"wg0\"} 1\n"), "{text}");
+}
+
+#[test]
+fn tunnels_that_nobody_carries() {
+    for (state, code, is_carried) in [
+        (State::Degraded, FindingCode::PeerSilent, true),
+        (State::Degraded, FindingCode::ProcessEnded, false),
+        (State::Degraded, FindingCode::ProcessSilent, false),
+        (State::Degraded, FindingCode::Changing, false),
+        (State::Down, FindingCode::Down, false),
+    ] {
+        let finding = Finding {
+            code,
+            text: String::new(),
+            peer: None,
+        };
+        let home = Tunnel {
+            state,
+            findings: vec![finding],
+            ..Tunnel::named("home")
+        };
+        let metrics = Metrics::of("1", &status(vec![home]), vec![]);
+        assert_eq!(metrics.carries_all(), is_carried, "{code:?}");
+    }
+}
+
+#[test]
+fn the_older_format_names_counters_as_their_samples() {
+    let metrics = Metrics::of("1", &status(vec![]), vec![("wg0".to_owned(), device(1))]);
+    let text = metrics.text(Format::Prometheus);
+    assert!(
+        text.contains("# TYPE taupe_peer_sent_bytes_total counter\n"),
+        "{text}"
+    );
+    assert!(!text.contains("# EOF"), "{text}");
 }

@@ -307,9 +307,13 @@ fn only_the_sender_of_the_syn_can_end_the_handshake() {
         assert!(listener.sent().is_none());
         assert!(listener.table.all.contains_key(&client.four_tuple));
     }
-    // The SYN of another number is answered as the first one was.
-    assert_eq!(listener.handle(far, &far.syn()), HandshakeStep::Handled);
-    assert_eq!(listener.sent(), Some(answer));
+    // The SYN of another number is answered as the first one was, once per second.
+    for (wait, is_answered) in [(0, true), (999, false), (1, true)] {
+        listener.now += Duration::from_millis(wait);
+        assert_eq!(listener.handle(far, &far.syn()), HandshakeStep::Handled);
+        let sent = listener.sent();
+        assert_eq!(sent.as_ref(), is_answered.then_some(&answer));
+    }
     let last = client.data(next, b"");
     assert_eq!(listener.handle(client, &last), HandshakeStep::Complete);
     let reset = reset(client.initial + 1);

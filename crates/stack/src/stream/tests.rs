@@ -310,6 +310,19 @@ fn a_reset_must_have_the_expected_sequence_number() {
 }
 
 #[test]
+fn resets_outside_the_window_are_ignored() {
+    let mut world = World::open();
+    for number in [-1, 1 << 30] {
+        world.receive(&Segment::new(number, 0, RST));
+        assert!(world.sent().is_empty(), "{number}");
+    }
+    world.receive(&Segment::new(1, 0, RST));
+    assert_eq!(world.sent().len(), 1, "a challenge");
+    world.receive(&Segment::new(0, 0, RST));
+    assert_eq!(world.stream.state(), State::Closed);
+}
+
+#[test]
 fn a_reset_behind_delayed_acknowledgements_is_accepted_despite_forged_ones() {
     let mut data = Segment::new(0, 0, ACK);
     data.payload = vec![7; 100];

@@ -63,10 +63,10 @@ also prints what differs while the tunnel is up in adapter mode.";
 
 pub(super) const EXPLAIN_JSON: &str = "\
 JSON:
-  An object with `schema` (1), `packets` (whose they are), `warning` (or null)
-  and `tunnels`, a list of objects with interface, file, warning (or null) and
-  steps: objects with title, text and decides. The first step that decides
-  counts.";
+  An object with `schema` (1), `packets` (sender and destination), `warning`
+  (or null) and `tunnels`, a list of objects with interface, file, warning (or
+  null) and steps: objects with title, text and decides. The first step that
+  decides counts.";
 
 pub(super) const EXPLAIN_STATUS: &str = "\
 Exit status:

@@ -150,9 +150,10 @@ Examples:
   sudo taupe flows home --follow";
 
 pub(super) const METRICS: &str = "\
-Without options, Taupe prints the figures of all tunnels and WireGuard devices of this network namespace once, as OpenMetrics \
-text. With --listen or --unix, it serves them at the path /metrics until a signal arrives. The path \
-/readyz answers 200, or 503 if there is no device or a tunnel is down.\n\n\
+Without --listen and --unix, Taupe prints the figures of all tunnels and WireGuard devices of this \
+network namespace once, as OpenMetrics text. With them, it serves the figures at the path /metrics \
+until a signal arrives. The path /readyz answers 200, or 503 if there is no device, or if no process \
+carries the packets of a tunnel.\n\n\
 The figures contain public keys and names of peers, but no secrets and no endpoints. There is no \
 authentication: everybody who reaches the port can read them. The socket of --unix is for root and \
 its group.";
@@ -293,6 +294,9 @@ pub(super) struct MetricsArguments {
     /// Serve them at a Unix socket
     #[arg(long, value_name = "PATH", value_hint = ValueHint::FilePath)]
     unix: Option<PathBuf>,
+    /// Use the format that node_exporter reads
+    #[arg(long)]
+    prometheus: bool,
 }
 
 impl MetricsArguments {
@@ -300,6 +304,7 @@ impl MetricsArguments {
         MetricsOrder {
             listen: self.listen,
             unix: self.unix,
+            prometheus: self.prometheus,
         }
     }
 }

@@ -112,7 +112,8 @@ pub(super) const RELOAD: &str = "\
 Taupe compares keys, port, mark, peers, addresses, routes, MTU and name servers with the file, and \
 changes those that differ. Commands of the file are not run: only `up` and `down` run them. The \
 options with which the tunnel was brought up (--override-routes, --no-firewall) stay in effect. \
-Only a tunnel of `taupe up` can be reloaded.";
+In transparent mode, changes of Address and DNS are refused. Only a tunnel of `taupe up` can be \
+reloaded.";
 
 pub(super) const RELOAD_STATUS: &str = "\
 Exit status:

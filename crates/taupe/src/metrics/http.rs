@@ -1,8 +1,10 @@
 //! A server of HTTP/1.1 for a few short answers. Each connection has one request, a limited size and a
 //! limited time.
 
+use crate::console::say;
+use rustix::io::Errno;
 use std::io::{self, Read, Write};
-use std::net::{IpAddr, SocketAddr, TcpStream};
+use std::net::{IpAddr, Shutdown, SocketAddr, TcpStream};
 use std::os::unix::net::UnixStream;
 use std::sync::Arc;
 use std::thread;
@@ -15,31 +17,30 @@ const MAX_REQUEST: usize = 8192;
 const MAX_HEADERS: usize = 64;
 
 /// Time in which a request must have arrived.
-const REQUEST_TIME: Duration = Duration::from_secs(5);
+const REQUEST_TIME: Duration = Duration::from_secs(3);
 
-/// Time in which each write of an answer must succeed.
+/// Time in which the client must have read the answer.
 const ANSWER_TIME: Duration = Duration::from_secs(10);
 
-/// Connections at once. Others are closed.
-const MAX_CONNECTIONS: usize = 16;
+/// Time and bytes for which the rest of a refused request is read, so that the client gets the answer.
+const DRAIN_TIME: Duration = Duration::from_secs(1);
+const MAX_DRAINED: usize = 1 << 16;
 
-/// Names by which clients may call this server in the header `Host`.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(super) enum Hosts {
-    /// Only `localhost` and addresses.
-    Local,
-    Any,
-}
+/// Number of connections at once. Others are closed.
+const MAX_CONNECTIONS: usize = 64;
+
+/// Interval between two reports that there are too many.
+const REPORT_EVERY: Duration = Duration::from_secs(60);
 
 /// An answer.
 pub(super) struct Answer {
     pub(super) status: u16,
     pub(super) media_type: &'static str,
-    pub(super) body: String,
+    pub(super) body: Arc<str>,
 }
 
 impl Answer {
-    pub(super) fn plain(status: u16, body: impl Into<String>) -> Self {
+    pub(super) fn plain(status: u16, body: &str) -> Self {
         Self {
             status,
             media_type: "text/plain; charset=utf-8",
@@ -50,104 +51,159 @@ impl Answer {
 
 /// A connection of either kind.
 pub(super) trait Connection: Read + Write + Send + 'static {
-    fn set_times(&self, read: Duration, write: Duration) -> io::Result<()>;
+    /// Sets the time after which a read or a write fails. It must not be zero.
+    fn set_time(&self, time: Duration) -> io::Result<()>;
+
+    /// Ends the direction to the client.
+    fn end_writing(&self) -> io::Result<()>;
+
+    /// Returns true if web pages that other programs of this machine show can reach this address.
+    fn is_loopback(&self) -> bool;
 }
 
 impl Connection for TcpStream {
-    fn set_times(&self, read: Duration, write: Duration) -> io::Result<()> {
-        self.set_read_timeout(Some(read))?;
-        self.set_write_timeout(Some(write))
+    fn set_time(&self, time: Duration) -> io::Result<()> {
+        self.set_read_timeout(Some(time))?;
+        self.set_write_timeout(Some(time))
+    }
+
+    fn end_writing(&self) -> io::Result<()> {
+        self.shutdown(Shutdown::Write)
+    }
+
+    fn is_loopback(&self) -> bool {
+        self.local_addr()
+            .is_ok_and(|it| it.ip().to_canonical().is_loopback())
     }
 }
 
 impl Connection for UnixStream {
-    fn set_times(&self, read: Duration, write: Duration) -> io::Result<()> {
-        self.set_read_timeout(Some(read))?;
-        self.set_write_timeout(Some(write))
+    fn set_time(&self, time: Duration) -> io::Result<()> {
+        self.set_read_timeout(Some(time))?;
+        self.set_write_timeout(Some(time))
+    }
+
+    fn end_writing(&self) -> io::Result<()> {
+        self.shutdown(Shutdown::Write)
+    }
+
+    /// Browsers do not use such sockets.
+    fn is_loopback(&self) -> bool {
+        false
     }
 }
 
 /// Serves connections until no more can be accepted.
 pub(super) fn serve<C: Connection>(
     mut accept: impl FnMut() -> io::Result<C>,
-    hosts: Hosts,
-    answer: fn(&str) -> Answer,
+    answer: impl Fn(&str) -> Answer + Send + Sync + 'static,
 ) -> io::Error {
-    let places = Arc::new(());
+    let (places, answer) = (Arc::new(()), Arc::new(answer));
+    let mut reported: Option<Instant> = None;
     loop {
         let mut connection = match accept() {
             Ok(connection) => connection,
-            Err(error) if is_temporary(&error) => {
-                // Until a descriptor is free again.
+            Err(error) if is_final(&error) => return error,
+            Err(_) => {
+                // Descriptors may be short for a while.
                 thread::sleep(Duration::from_millis(100));
                 continue;
             }
-            Err(error) => return error,
         };
         if Arc::strong_count(&places) > MAX_CONNECTIONS {
+            if reported.is_none_or(|at| at.elapsed() > REPORT_EVERY) {
+                reported = Some(Instant::now());
+                say(&format_args!(
+                    "[!] more than {MAX_CONNECTIONS} connections at once to the metrics: others are \
+                     closed"
+                ));
+            }
             continue;
         }
-        let place = Arc::clone(&places);
+        let (place, answer) = (Arc::clone(&places), Arc::clone(&answer));
         let handle = move || {
             // The client is gone, or too slow.
-            let _ = handle(&mut connection, hosts, answer);
+            let _ = handle(&mut connection, &*answer);
             drop(place);
         };
         // Without a thread the connection is closed.
-        let _ = thread::Builder::new().name("metrics".into()).spawn(handle);
+        let _ = thread::Builder::new().name("http".into()).spawn(handle);
     }
 }
 
-fn is_temporary(error: &io::Error) -> bool {
-    use rustix::io::Errno;
+/// Returns true if the socket itself is unusable. Other errors concern one connection, or end.
+fn is_final(error: &io::Error) -> bool {
     let errno = Errno::from_io_error(error);
-    matches!(
-        errno,
-        Some(
-            Errno::MFILE
-                | Errno::NFILE
-                | Errno::NOBUFS
-                | Errno::NOMEM
-                | Errno::CONNABORTED
-                | Errno::INTR
-        )
-    )
+    matches!(errno, Some(Errno::BADF | Errno::INVAL | Errno::NOTSOCK))
 }
 
-fn handle(
-    connection: &mut impl Connection,
-    hosts: Hosts,
-    answer: fn(&str) -> Answer,
-) -> io::Result<()> {
-    let (reply, has_body) = match read_request(connection)? {
-        Request::Get {
-            path,
-            host,
-            is_head,
-        } => match is_allowed(hosts, host.as_deref()) {
-            true => (answer(&path), !is_head),
-            false => (
-                Answer::plain(421, "this server has no such name; use its address\n"),
-                !is_head,
-            ),
-        },
-        Request::OtherMethod => (Answer::plain(405, "only GET and HEAD\n"), true),
-        Request::Invalid => (Answer::plain(400, "no valid request\n"), true),
-        Request::TooLong => (Answer::plain(431, "the request is too long\n"), true),
+fn handle(connection: &mut impl Connection, answer: &dyn Fn(&str) -> Answer) -> io::Result<()> {
+    let request = read_request(connection)?;
+    let is_head = matches!(request, Request::Get { is_head: true, .. });
+    let is_read = matches!(request, Request::Get { .. });
+    let reply = match request {
+        Request::Get { host, .. } if connection.is_loopback() && !is_local(host.as_deref()) => {
+            Answer::plain(421, "this server has no such name; use its address\n")
+        }
+        Request::Get { path, .. } => answer(&path),
+        Request::OtherMethod => Answer::plain(405, "only GET and HEAD\n"),
+        Request::Invalid => Answer::plain(400, "no valid request\n"),
+        Request::TooLong => Answer::plain(431, "the request is too long\n"),
     };
     let head = format!(
-        "HTTP/1.1 {} {}\r\nContent-Type: {}\r\nContent-Length: {}\r\nX-Content-Type-Options: nosniff\r\n\
-         Connection: close\r\n\r\n",
+        "HTTP/1.1 {} {}\r\nContent-Type: {}\r\nContent-Length: {}\r\nAllow: GET, HEAD\r\n\
+         X-Content-Type-Options: nosniff\r\nConnection: close\r\n\r\n",
         reply.status,
         reason(reply.status),
         reply.media_type,
         reply.body.len()
     );
-    connection.write_all(head.as_bytes())?;
-    if has_body {
-        connection.write_all(reply.body.as_bytes())?;
+    let end = Instant::now() + ANSWER_TIME;
+    write_until(connection, head.as_bytes(), end)?;
+    if !is_head {
+        write_until(connection, reply.body.as_bytes(), end)?;
     }
-    connection.flush()
+    if is_read {
+        return Ok(());
+    }
+    // Closing with unread input would reset the connection, and the client might lose the answer.
+    connection.end_writing()?;
+    drain(connection)
+}
+
+/// Writes all bytes, or fails at a time.
+fn write_until(connection: &mut impl Connection, mut bytes: &[u8], end: Instant) -> io::Result<()> {
+    while !bytes.is_empty() {
+        connection.set_time(left_until(end)?)?;
+        let written = connection.write(bytes)?;
+        bytes = bytes.get(written..).unwrap_or_default();
+        if written == 0 {
+            return Err(io::ErrorKind::WriteZero.into());
+        }
+    }
+    Ok(())
+}
+
+fn drain(connection: &mut impl Connection) -> io::Result<()> {
+    let end = Instant::now() + DRAIN_TIME;
+    let mut left = MAX_DRAINED;
+    let mut buffer = [0; 4096];
+    while left > 0 {
+        connection.set_time(left_until(end)?)?;
+        match connection.read(&mut buffer)? {
+            0 => break,
+            count => left = left.saturating_sub(count),
+        }
+    }
+    Ok(())
+}
+
+fn left_until(end: Instant) -> io::Result<Duration> {
+    let left = end.saturating_duration_since(Instant::now());
+    match left.is_zero() {
+        true => Err(io::ErrorKind::TimedOut.into()),
+        false => Ok(left),
+    }
 }
 
 const fn reason(status: u16) -> &'static str {
@@ -165,7 +221,7 @@ const fn reason(status: u16) -> &'static str {
 #[derive(PartialEq, Eq, Debug)]
 enum Request {
     Get {
-        /// Without the query.
+        /// The path of the target, without its query.
         path: String,
         host: Option<String>,
         is_head: bool,
@@ -181,11 +237,7 @@ fn read_request(connection: &mut impl Connection) -> io::Result<Request> {
     let mut buffer = vec![0; MAX_REQUEST];
     let mut length = 0;
     loop {
-        let left = end.saturating_duration_since(Instant::now());
-        if left.is_zero() {
-            return Err(io::ErrorKind::TimedOut.into());
-        }
-        connection.set_times(left, ANSWER_TIME)?;
+        connection.set_time(left_until(end)?)?;
         let free = buffer.get_mut(length..).unwrap_or_default();
         if free.is_empty() {
             return Ok(Request::TooLong);
@@ -215,8 +267,13 @@ fn parse(bytes: &[u8]) -> Option<Request> {
         Some("HEAD") => true,
         _ => return Some(Request::OtherMethod),
     };
-    let mut named = request.headers.iter();
-    let host = named.find(|header| header.name.eq_ignore_ascii_case("host"));
+    let headers = request.headers.iter();
+    let mut hosts = headers.filter(|header| header.name.eq_ignore_ascii_case("host"));
+    let host = hosts.next();
+    // RFC 9112, section 3.2.
+    if hosts.next().is_some() || (host.is_none() && request.version == Some(1)) {
+        return Some(Request::Invalid);
+    }
     let host = host.map(|header| String::from_utf8_lossy(header.value).into_owned());
     let path = request.path.unwrap_or_default();
     let path = path.split('?').next().unwrap_or_default();
@@ -229,8 +286,8 @@ fn parse(bytes: &[u8]) -> Option<Request> {
 
 /// Checks the header `Host`, with which a browser sends the name that it has resolved: another name than
 /// `localhost` means that a page of that name asks (DNS rebinding).
-fn is_allowed(hosts: Hosts, host: Option<&str>) -> bool {
-    let Some(host) = host.filter(|_| hosts == Hosts::Local) else {
+fn is_local(host: Option<&str>) -> bool {
+    let Some(host) = host else {
         return true;
     };
     let is_address = host.parse::<SocketAddr>().is_ok()
@@ -246,6 +303,7 @@ fn is_allowed(hosts: Hosts, host: Option<&str>) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use std::sync::mpsc;
 
     fn get(path: &str, host: Option<&str>) -> Request {
         Request::Get {
@@ -284,7 +342,7 @@ mod tests {
 
     #[test]
     fn names_of_other_sites_are_refused_locally() {
-        for (host, is_local) in [
+        for (host, expected) in [
             ("localhost", true),
             ("LOCALHOST:9586", true),
             ("127.0.0.1:9586", true),
@@ -296,18 +354,17 @@ mod tests {
             ("localhost.evil.example", false),
             ("", false),
         ] {
-            assert_eq!(is_allowed(Hosts::Local, Some(host)), is_local, "{host}");
-            assert!(is_allowed(Hosts::Any, Some(host)), "{host}");
+            assert_eq!(is_local(Some(host)), expected, "{host}");
         }
-        assert!(is_allowed(Hosts::Local, None));
+        assert!(is_local(None));
     }
 
-    /// Returns the whole answer to these bytes, or an error.
+    /// Returns the answer to these bytes, or an error.
     fn exchange(bytes: &[u8]) -> io::Result<String> {
         let (mut client, mut server) = UnixStream::pair()?;
         client.write_all(bytes)?;
-        client.shutdown(std::net::Shutdown::Write)?;
-        handle(&mut server, Hosts::Local, |path| Answer::plain(200, path))?;
+        client.shutdown(Shutdown::Write)?;
+        handle(&mut server, &|path| Answer::plain(200, path))?;
         drop(server);
         let mut text = String::new();
         client.read_to_string(&mut text)?;
@@ -318,38 +375,98 @@ mod tests {
     fn answers() {
         for (request, first, last) in [
             (
-                "GET /a HTTP/1.1\r\n\r\n",
+                "GET /a HTTP/1.1\r\nHost: b\r\n\r\n",
                 "HTTP/1.1 200 OK\r\n",
                 "\r\n\r\n/a",
             ),
             (
-                "HEAD /a HTTP/1.1\r\n\r\n",
+                "GET /a HTTP/1.0\r\n\r\n",
+                "HTTP/1.1 200 OK\r\n",
+                "\r\n\r\n/a",
+            ),
+            (
+                "HEAD /a HTTP/1.0\r\n\r\n",
                 "HTTP/1.1 200 OK\r\n",
                 "Connection: close\r\n\r\n",
             ),
             (
-                "PUT /a HTTP/1.1\r\n\r\n",
-                "HTTP/1.1 405 Method Not Allowed\r\n",
-                "HEAD\n",
+                "GET /a HTTP/1.1\r\n\r\n",
+                "HTTP/1.1 400 Bad Request\r\n",
+                "\n",
             ),
             (
-                "GET / HTTP/1.1\r\nHost: b\r\n\r\n",
-                "HTTP/1.1 421 Misdirected Request\r\n",
+                "GET /a HTTP/1.1\r\nHost: b\r\nHost: c\r\n\r\n",
+                "HTTP/1.1 400 Bad Request\r\n",
                 "\n",
             ),
             ("\u{1}\r\n\r\n", "HTTP/1.1 400 Bad Request\r\n", "\n"),
+            (
+                "PUT /a HTTP/1.1\r\n\r\nbody",
+                "HTTP/1.1 405 Method Not Allowed\r\n",
+                "HEAD\n",
+            ),
         ] {
             let answer = exchange(request.as_bytes()).expect("an answer");
             assert!(
                 answer.starts_with(first) && answer.ends_with(last),
-                "{answer:?}"
+                "{request:?}: {answer:?}"
             );
         }
         let long = format!("GET /{} HTTP/1.1\r\n", "a".repeat(MAX_REQUEST));
-        let (mut client, mut server) = UnixStream::pair().expect("sockets");
-        client.write_all(long.as_bytes()).expect("written");
-        assert_eq!(read_request(&mut server).expect("read"), Request::TooLong);
+        let answer = exchange(long.as_bytes()).expect("an answer");
+        assert!(answer.starts_with("HTTP/1.1 431 "), "{answer:?}");
         let cut = exchange(b"GET /a HTTP/1.1\r\n").expect_err("no answer");
         assert_eq!(cut.kind(), io::ErrorKind::UnexpectedEof);
+    }
+
+    #[test]
+    fn loopback_includes_its_form_in_ipv6() {
+        let listener = std::net::TcpListener::bind("[::]:0").expect("a listener");
+        let port = listener.local_addr().expect("an address").port();
+        let _client = TcpStream::connect(("127.0.0.1", port)).expect("a connection");
+        let (server, _) = listener.accept().expect("a connection");
+        assert!(server.is_loopback());
+    }
+
+    #[test]
+    fn too_many_connections_are_closed_and_places_become_free() {
+        let (sender, accepted) = mpsc::channel();
+        let accept = move || accepted.recv().map_err(|_| Errno::BADF.into());
+        let served = thread::spawn(move || serve(accept, |path: &str| Answer::plain(200, path)));
+        let connect = || {
+            let (client, server) = UnixStream::pair().expect("sockets");
+            sender.send(server).expect("it serves");
+            client
+        };
+        let read = |mut client: UnixStream| {
+            let mut text = String::new();
+            client.read_to_string(&mut text).map(|_| text)
+        };
+        let idle: Vec<_> = (0..MAX_CONNECTIONS).map(|_| connect()).collect();
+        assert_eq!(read(connect()).expect("closed"), "");
+        drop(idle);
+        // Until a thread has seen that its client is gone.
+        let answer = loop {
+            let mut client = connect();
+            let sent = client.write_all(b"GET /a HTTP/1.0\r\n\r\n");
+            match sent.and_then(|()| read(client)) {
+                Ok(text) if !text.is_empty() => break text,
+                _ => thread::yield_now(),
+            }
+        };
+        assert!(answer.starts_with("HTTP/1.1 200 OK\r\n"), "{answer}");
+        drop(sender);
+        let error = served.join().expect("it ends");
+        assert_eq!(Errno::from_io_error(&error), Some(Errno::BADF));
+    }
+
+    #[test]
+    fn a_client_that_does_not_read_is_given_up() {
+        let (_client, mut server) = UnixStream::pair().expect("sockets");
+        let end = Instant::now() + Duration::from_millis(50);
+        let much = vec![0; 1 << 24];
+        let error = write_until(&mut server, &much, end).expect_err("too slow");
+        let kinds = [io::ErrorKind::WouldBlock, io::ErrorKind::TimedOut];
+        assert!(kinds.contains(&error.kind()), "{error}");
     }
 }

@@ -106,11 +106,11 @@ pub(super) fn selection_again(
     let (before, now) = (keys(&before), keys(&now));
     let remedy = match capture::lock(interface)? {
         Some(Lock::Off) => {
-            "`taupe down` it, and `taupe up`: in between, traffic of the selected applications \
+            "run `taupe down`, then `taupe up`; between the two, traffic of the selected applications \
              bypasses the tunnel"
         }
         _ => {
-            "`taupe down --keep-closed` it, and `taupe up`: in between, traffic of the selected \
+            "run `taupe down --keep-closed`, then `taupe up`; between the two, traffic of the selected \
              applications is blocked"
         }
     };

@@ -21,6 +21,12 @@ pub(super) fn for_answers(interface: &str, time: Duration) -> Result<(), TunnelE
     let mut started = HashSet::new();
     loop {
         let silent = silent(interface, &mut awaited, &mut started);
+        if awaited.as_ref().is_some_and(HashSet::is_empty) {
+            say(&format_args!(
+                "{interface}: no peer has an Endpoint, so none is waited for"
+            ));
+            return Ok(());
+        }
         let is_over = Instant::now() >= end;
         match silent {
             Ok(0) => {
@@ -49,7 +55,7 @@ fn no_answer(interface: &str, time: Duration, reasons: String) -> TunnelError {
     }
 }
 
-/// Returns the number of awaited peers that have not answered, and starts handshakes with those that it
+/// Returns the number of awaited peers that have not answered or are no longer there, and starts handshakes with those that it
 /// has not `started` yet. `awaited` is read once.
 fn silent(
     interface: &str,
@@ -64,9 +70,8 @@ fn silent(
     let peers = peers
         .into_iter()
         .filter(|peer| awaited.contains(&peer.public_key));
-    let silent: Vec<_> = peers
-        .filter(|peer| peer.latest_handshake.is_none())
-        .collect();
+    let (silent, answered): (Vec<_>, Vec<_>) =
+        peers.partition(|peer| peer.latest_handshake.is_none());
     // A handshake needs a packet, and applications may not have sent one yet. A name may get its address
     // later.
     let reachable = silent.iter().filter(|peer| peer.endpoint.is_some());
@@ -76,7 +81,7 @@ fn silent(
         start_handshakes(interface, &new)?;
         started.extend(new);
     }
-    Ok(silent.len())
+    Ok(awaited.len().saturating_sub(answered.len()))
 }
 
 /// Requests an empty packet to each peer, which starts a handshake.

@@ -109,12 +109,12 @@ fn selected_by(all: impl Iterator<Item = Pins>) -> Result<Vec<Socket>, Transpare
     Ok(selected)
 }
 
-/// Returns the sockets without those that are `kept`.
-fn except(mut sockets: Vec<Socket>, kept: &[Socket]) -> Vec<Socket> {
-    let cookies: HashSet<u64> = kept.iter().map(|it| it.connection.cookie).collect();
-    let unnamed = || (kept.iter()).filter(|it| it.connection.cookie == ANY_COOKIE);
+/// Returns the sockets that are not among `others`.
+fn except(mut sockets: Vec<Socket>, others: &[Socket]) -> Vec<Socket> {
+    let cookies: HashSet<u64> = others.iter().map(|it| it.connection.cookie).collect();
+    let unnamed = || (others.iter()).filter(|it| it.connection.cookie == ANY_COOKIE);
     sockets.retain(|socket| match socket.connection.cookie {
-        ANY_COOKIE => !kept.iter().any(|it| it.is(socket)),
+        ANY_COOKIE => !others.iter().any(|it| it.is(socket)),
         cookie => !cookies.contains(&cookie) && !unnamed().any(|it| it.is(socket)),
     });
     sockets

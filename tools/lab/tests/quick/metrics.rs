@@ -1,18 +1,21 @@
 //! `taupe metrics`, and the dashboard and rules that use its names.
 
+use crate::closed::kill_device;
 use crate::{INTERFACE, World, read};
 use rustix::process::Signal;
 use std::collections::BTreeSet;
+use std::os::unix::net::UnixDatagram;
 use std::path::Path;
 use std::time::Duration;
 use taupe_lab::peers::Implementation;
 use taupe_lab::process::wait_until;
 use taupe_lab::sandbox::{scratch, step};
 use taupe_lab::{Error, Result, ensure};
+use taupe_protocol::{DropReason, HandshakeResult};
 
 const SOON: Duration = Duration::from_secs(30);
 
-/// Printed once, and served at a port and at a socket.
+/// The figures are printed once, and served at a port and at a socket.
 pub(crate) fn served() -> Result<()> {
     let world = World::new()?;
     let narrow = "AllowedIPs = 10.77.0.0/24\n# Name = the server";
@@ -68,10 +71,14 @@ pub(crate) fn served() -> Result<()> {
     ensure!(rebound.ends_with("421"), "{rebound}");
     ensure!(get(&[], "/")?.stdout.ends_with("404"), "another path");
     step("misuse");
+    // The socket of another service, of another kind.
+    let datagrams = scratch("datagrams").display().to_string();
+    let _service = UnixDatagram::bind(&datagrams).map_err(Error::io("a socket"))?;
     let plain = scratch("plain").display().to_string();
     std::fs::write(&plain, "").map_err(Error::io("a file"))?;
     for (options, reason) in [
         (path, "another program serves it"),
+        (["--unix", &*datagrams], "choose another path"),
         (["--unix", &plain], "the file is no socket"),
         (port, "Address already in use"),
     ] {
@@ -82,6 +89,11 @@ pub(crate) fn served() -> Result<()> {
     }
     let usage = world.taupe(&["metrics", "--listen", "9586"])?;
     ensure!(usage.status == Some(2), "{usage:?}");
+    step("a killed process");
+    kill_device(&world)?;
+    wait_until("503", SOON, || {
+        Ok(get(&[], "/readyz")?.stdout.ends_with("503"))
+    })?;
     step("nothing to serve");
     world.down(&file)?;
     // The server's device has its socket in the same folder.
@@ -129,6 +141,20 @@ pub(crate) fn names() -> Result<()> {
         ensure!(!used.is_empty(), "{file} uses no metric");
         let unknown: Vec<_> = used.difference(&families).collect();
         ensure!(unknown.is_empty(), "{file} uses {unknown:?}");
+    }
+    // Values of labels in rules: an alert for a reason that no longer exists would never fire.
+    let rules = read(folder.join("prometheus-rules.yml"))?;
+    let codes = DropReason::ALL.map(DropReason::code).into_iter();
+    let codes: BTreeSet<_> = codes
+        .chain(HandshakeResult::ALL.map(HandshakeResult::code))
+        .chain(["up", "degraded", "down"])
+        .collect();
+    let status = world.taupe(&["status", "--help"])?.stdout;
+    let values = rules.lines().filter(|line| line.contains("expr:"));
+    let values = values.flat_map(|line| line.split('"').skip(1).step_by(2));
+    for value in values.flat_map(|value| value.split('|')) {
+        let is_known = codes.contains(value) || status.contains(value);
+        ensure!(is_known, "the rules use {value}");
     }
     let dashboard = read(folder.join("grafana-dashboard.json"))?;
     let dashboard: serde_json::Value =

@@ -20,6 +20,14 @@ pub(crate) fn answered() -> Result<()> {
     let file = world.file("", &format!("{NARROW}\n# Name = the server's name"))?;
     let up = world.taupe(&["up", "--wait", "--adapter", &file])?;
     ensure!(up.status == Some(0), "{up:?}");
+    ensure!(
+        up.stderr
+            .contains("every peer with an Endpoint has answered"),
+        "{up:?}"
+    );
+    // A tunnel that is up is found by its name, although its file is elsewhere.
+    let reload = world.taupe(&["reload", INTERFACE])?;
+    ensure!(reload.status == Some(0), "{reload:?}");
     let shown = world.taupe(&["show", INTERFACE, "latest-handshakes"])?;
     ensure!(!shown.stdout.trim().ends_with("\t0"), "{shown:?}");
     for (command, line) in [

@@ -4,8 +4,8 @@ use super::*;
 
 fn name_of(lines: &str) -> Option<String> {
     let text = format!(
-        "[Interface]\nPrivateKey = {OWN}\n# Name = interface\n[Peer]\nPublicKey = {PEER}\n\
-         AllowedIPs = 10.0.0.2/32\n{lines}\n"
+        "[Interface]\nPrivateKey = {OWN}\n# Name = interface\n[Peer]\nPublicKey = {PEER}\n{lines}\n\
+         AllowedIPs = 10.0.0.2/32\n"
     );
     let name = clean(&text).peers.remove(0).name;
     name.map(|name| name.as_str().to_owned())
