@@ -219,7 +219,10 @@ impl fmt::Display for DropReason {
 
 /// Counters of drops, one per [`DropReason`], and of handshakes.
 #[derive(Default)]
-pub struct Counters {
+pub struct Counters(Values);
+
+#[derive(Default)]
+struct Values {
     drops: [AtomicU64; DropReason::ALL.len()],
     handshakes: [AtomicU64; HandshakeResult::ALL.len()],
 }
@@ -228,24 +231,24 @@ impl Counters {
     /// Returns the number of drops for this reason.
     #[must_use]
     pub fn count(&self, cause: DropReason) -> u64 {
-        self.drops[cause as usize].load(Ordering::Relaxed)
+        self.0.drops[cause as usize].load(Ordering::Relaxed)
     }
 
     /// Returns the number of handshakes with this result.
     #[must_use]
     pub fn handshakes(&self, result: HandshakeResult) -> u64 {
-        self.handshakes[result as usize].load(Ordering::Relaxed)
+        self.0.handshakes[result as usize].load(Ordering::Relaxed)
     }
 
     pub(crate) fn count_handshake(&self, result: HandshakeResult) {
-        self.handshakes[result as usize].fetch_add(1, Ordering::Relaxed);
+        self.0.handshakes[result as usize].fetch_add(1, Ordering::Relaxed);
     }
 
     /// Adds `count` to a counter. For an engine, whose queues and routes drop packets as well
     /// ([`DropReason::BacklogFull`], [`DropReason::RoutingLoop`]).
     pub fn add(&self, cause: DropReason, count: u64) {
         if count > 0 {
-            self.drops[cause as usize].fetch_add(count, Ordering::Relaxed);
+            self.0.drops[cause as usize].fetch_add(count, Ordering::Relaxed);
         }
     }
 }
