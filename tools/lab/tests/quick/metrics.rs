@@ -18,7 +18,7 @@ const SOON: Duration = Duration::from_secs(30);
 /// The figures are printed once, and served at a port and at a socket.
 pub(crate) fn served() -> Result<()> {
     let world = World::new()?;
-    let narrow = "AllowedIPs = 10.77.0.0/24\n# Name = the server";
+    let narrow = "# Name = the server\nAllowedIPs = 10.77.0.0/24";
     let file = world.file("", narrow)?;
     let up = world.taupe(&["up", "--wait", "--adapter", &file])?;
     ensure!(up.status == Some(0), "{up:?}");

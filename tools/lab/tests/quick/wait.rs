@@ -17,7 +17,7 @@ const SOON: Duration = Duration::from_secs(30);
 /// `up --wait` succeeds once the peer has answered, although no application has sent a packet.
 pub(crate) fn answered() -> Result<()> {
     let world = World::new()?;
-    let file = world.file("", &format!("{NARROW}\n# Name = the server's name"))?;
+    let file = world.file("", &format!("# Name = the server's name\n{NARROW}"))?;
     let up = world.taupe(&["up", "--wait", "--adapter", &file])?;
     ensure!(up.status == Some(0), "{up:?}");
     ensure!(
