@@ -57,7 +57,7 @@ pub(super) trait Connection: Read + Write + Send + 'static {
     /// Ends the direction to the client.
     fn end_writing(&self) -> io::Result<()>;
 
-    /// Returns true if web pages that other programs of this machine show can reach this address.
+    /// Returns true if the client has connected to a loopback address.
     fn is_loopback(&self) -> bool;
 }
 
@@ -87,7 +87,7 @@ impl Connection for UnixStream {
         self.shutdown(Shutdown::Write)
     }
 
-    /// Browsers do not use such sockets.
+    // Browsers do not use such sockets.
     fn is_loopback(&self) -> bool {
         false
     }

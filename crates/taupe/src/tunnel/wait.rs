@@ -55,8 +55,8 @@ fn no_answer(interface: &str, time: Duration, reasons: String) -> TunnelError {
     }
 }
 
-/// Returns the number of awaited peers that have not answered or are no longer there, and starts handshakes with those that it
-/// has not `started` yet. `awaited` is read once.
+/// Returns the number of awaited peers that have not answered or are no longer there. Starts a handshake
+/// with each peer for which none was `started`. `awaited` is read once.
 fn silent(
     interface: &str,
     awaited: &mut Option<HashSet<PublicKey>>,

@@ -101,6 +101,19 @@ impl Earlier {
         state.set_word(PinnedState::SCHEMA, LAYOUT);
         Ok(pins)
     }
+
+    /// Checks that the kernel has closed all connections and UDP sockets.
+    fn all_have_ended(&mut self) -> Result<()> {
+        for (application, _) in &mut self.connections {
+            let line = application.go()?;
+            ensure!(line.starts_with("failed 103"), "a connection: {line}");
+        }
+        for application in &mut self.datagrams {
+            let line = application.go()?;
+            ensure!(line == "beyond failed:103", "a UDP socket: {line}");
+        }
+        Ok(())
+    }
 }
 
 /// Starts a process of this version for these applications.
@@ -156,14 +169,7 @@ fn ended_by_release(scene: &Scene, earlier: &mut Earlier, capture: LabCapture) -
     let ended = released.ended.map_err(unmet)?;
     ensure!((ended.ended, ended.left) == (4, 0), "{ended:?}");
     ensure!(Pins::all().next().is_none(), "pins are left");
-    for (application, _) in &mut earlier.connections {
-        let said = application.go()?;
-        ensure!(said.starts_with("failed 103"), "a connection says {said}");
-    }
-    for application in &mut earlier.datagrams {
-        let said = application.go()?;
-        ensure!(said == "beyond failed:103", "a UDP socket says {said}");
-    }
+    earlier.all_have_ended()?;
     nothing(scene, capture)?;
     scene.expect(&earlier.other, &["tcp", &at(REMOTE[0], 80)], "far")
 }
@@ -220,14 +226,7 @@ fn succession_in_a_pid_namespace() -> Result<()> {
     command.arg(own).args([CAPTURE, "home", "chosen", &tun]);
     let _process = Application::start(command)?;
     ensure!(only()? == pins, "{:?}", only()?);
-    for (application, _) in &mut earlier.connections {
-        let said = application.go()?;
-        ensure!(said.starts_with("failed 103"), "a connection says {said}");
-    }
-    for application in &mut earlier.datagrams {
-        let said = application.go()?;
-        ensure!(said == "beyond failed:103", "a UDP socket says {said}");
-    }
+    earlier.all_have_ended()?;
     nothing(&scene, capture)?;
     scene.expect(&earlier.chosen, &["udp", &at(REMOTE[0], 80)], "beyond")
 }
