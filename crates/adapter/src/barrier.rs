@@ -41,14 +41,14 @@ impl Barrier {
             // The routes of both ways would collide.
             && header.options.chosen.is_some() == request.options.chosen.is_some()
             && request.file.interface.hooks.pre_up.is_empty()
-            && knows_addresses(device, request.file);
+            && knows_addresses(device.as_ref(), request.file);
         is_possible.then(|| Self {
             steps,
             own: journal
                 .changes()
                 .map(|(_, change)| change.clone())
                 .collect(),
-            device: device.cloned(),
+            device,
         })
     }
 

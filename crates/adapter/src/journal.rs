@@ -24,7 +24,7 @@ pub use error::JournalError;
 pub use header::Header;
 pub use lock::Lock;
 pub(crate) use lock::Turn;
-pub use state::State;
+pub use state::{Journals, State};
 
 use crate::bypass::Bypass;
 use crate::change::Change;
@@ -33,6 +33,7 @@ use crate::identity::Socket;
 use crate::last_state::LastState;
 use crate::request::Request;
 use record::{Contents, Record, line, whole_lines};
+use serde_json::value::to_raw_value;
 
 /// Time limit for another process that changes the same tunnel.
 pub(crate) const PATIENCE: Duration = Duration::from_secs(60);
@@ -140,13 +141,16 @@ impl Journal {
     }
 
     /// Records the device's state.
-    pub(crate) fn record_device(&mut self, state: LastState) -> Result<(), JournalError> {
+    pub(crate) fn record_device(&mut self, state: &LastState) -> Result<(), JournalError> {
+        let state =
+            to_raw_value(state).map_err(|error| failed("write", &self.path)(error.into()))?;
         self.write(Record::Device(state))
     }
 
-    /// Returns the device's state that was recorded last.
-    pub(crate) fn device(&self) -> Option<&LastState> {
-        self.contents.device.as_ref()
+    /// Returns the device's state that was recorded last, if this version can read it.
+    pub(crate) fn device(&self) -> Option<LastState> {
+        let state = self.contents.device.as_deref()?;
+        serde_json::from_str(state.get()).ok()
     }
 
     pub(crate) fn completed(&mut self) -> Result<(), JournalError> {

@@ -76,7 +76,7 @@ pub use comparison::{Comparison, Deviation};
 pub use down::{Down, DownError, down, down_on};
 pub use file_stamp::FileStamp;
 pub use identity::{Place, Socket};
-pub use journal::{Journal, JournalError, State};
+pub use journal::{Journal, JournalError, Journals, State};
 pub use last_state::LastState;
 pub use linux::{Linux, is_ipv6_off};
 pub use machine::{LookError, Machine, SaveError, StepError};

@@ -192,7 +192,7 @@ pub fn reload_on(
     };
     if let Some(device) = machine.device() {
         // The reload has succeeded. If this fails, the journal has the device's previous state.
-        let _ = draft.journal.record_device(device);
+        let _ = draft.journal.record_device(&device);
     }
     Ok(draft.replace(&mut journal)?)
 }

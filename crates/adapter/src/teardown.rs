@@ -158,7 +158,7 @@ impl Teardown {
             false => post_down,
         };
         let has_commands = !(pre_down.is_empty() && post_down.is_empty());
-        let gone = journal.device().cloned();
+        let gone = journal.device();
         Self {
             pre_down: plan::hooks(Phase::PreDown, pre_down, interface).collect(),
             changes,

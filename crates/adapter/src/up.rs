@@ -332,7 +332,7 @@ fn apply_all(
         confirm(before.as_deref().unwrap_or_default(), interface)?;
     }
     if let Some(device) = machine.device() {
-        journal.record_device(device)?;
+        journal.record_device(&device)?;
     }
     for (number, change) in gone.into_iter().rev() {
         match undo_step(machine, &change, interface, report) {

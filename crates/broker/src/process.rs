@@ -1,21 +1,18 @@
 //! The packet process as its broker sees it.
 
-use std::ffi::OsStr;
 use std::os::fd::{AsFd as _, OwnedFd};
-use std::os::unix::ffi::OsStrExt as _;
 use std::os::unix::net::UnixStream;
-use std::os::unix::process::CommandExt as _;
-use std::process::{Child, Command};
+use std::process::Child;
 use std::sync::mpsc::RecvTimeoutError;
 use std::sync::{Arc, mpsc};
+use std::thread;
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
-use std::{env, io, thread};
 
 use taupe_engine::{Environment, Exit, Options, StartError, UapiSource};
 use taupe_nat::translate::Settings;
-use taupe_os_linux::descriptor::close_on_exec_except;
 use taupe_os_linux::message_socket;
+use taupe_os_linux::own_program::run_again;
 use taupe_os_linux::packet_process::{ARGUMENT, PROGRAM};
 use taupe_os_linux::watch::link_state;
 use taupe_runtime::configuration_socket::{SocketFile, remove_dead};
@@ -33,10 +30,6 @@ const ENDING: Duration = Duration::from_secs(5);
 
 /// Time that a packet process has to start the device.
 const STARTING: Duration = Duration::from_secs(60);
-
-/// Environment variables that a packet process inherits: those that it reads, and that of the dynamic
-/// linker.
-const VARIABLES: [&str; 3] = ["TAUPE_CONFINE", "RUST_BACKTRACE", "LD_LIBRARY_PATH"];
 
 /// A device in a packet process.
 pub struct PacketProcess {
@@ -73,8 +66,15 @@ impl PacketProcess {
         let pair = UnixStream::pair();
         let (log, output) = pair.map_err(start_error("cannot make a pair of sockets"))?;
         let log = CopiedLog::begin(log).map_err(start_error("cannot start a thread"))?;
-        let child = spawn(&interface, theirs, &output.into())
-            .map_err(start_error("cannot start the packet process"))?;
+        // `taupe_os_linux::packet_process` recognises the process by these arguments.
+        let child = run_again(
+            PROGRAM,
+            &[ARGUMENT, &interface],
+            &theirs,
+            Some(&output.into()),
+        )
+        .map_err(start_error("cannot start the packet process"))?;
+        drop(theirs);
         let control = Arc::new(Control::new(Arc::clone(&link)));
         let id = child.id();
         let (started, wait) = mpsc::sync_channel(1);
@@ -276,40 +276,5 @@ impl Supervisor {
             Ok(status) => status.to_string(),
             Err(error) => error.to_string(),
         }
-    }
-}
-
-/// Runs this program again as a packet process with `socket` as its standard input.
-fn spawn(interface: &str, socket: OwnedFd, output: &OwnedFd) -> io::Result<Child> {
-    // Descriptors that this process has inherited are not for the packet process. Without `/proc` it
-    // gets those that are not close-on-exec.
-    let _ = close_on_exec_except(&[]);
-    let start = |program: &OsStr| -> io::Result<Child> {
-        let mut command = Command::new(program);
-        // Other variables may be secrets of the user who has started the tunnel.
-        command.env_clear();
-        command.envs(
-            VARIABLES
-                .iter()
-                .filter_map(|it| Some((it, env::var_os(it)?))),
-        );
-        // `taupe_os_linux::packet_process` recognises the process by these arguments, and `ps` shows them.
-        command.arg0(PROGRAM).args([ARGUMENT, interface]);
-        // Nothing is written to standard output, but `/dev/null` may not exist.
-        let (out, err) = (output.try_clone()?, output.try_clone()?);
-        command.stdin(socket.try_clone()?).stdout(out).stderr(err);
-        // A signal from the terminal is for the broker. Until the packet process blocks it, it is sent
-        // to the broker's group only.
-        command.current_dir("/").process_group(0);
-        command.spawn()
-    };
-    match start(OsStr::new("/proc/self/exe")) {
-        Err(error) if error.kind() == io::ErrorKind::NotFound => {
-            // Without `/proc`, as in a root directory that has nothing but the program.
-            let file = rustix::param::linux_execfn();
-            let file = std::path::absolute(OsStr::from_bytes(file.to_bytes()))?;
-            start(file.as_os_str())
-        }
-        started => started,
     }
 }

@@ -2,17 +2,19 @@
 //! file.
 
 mod exec;
+mod metrics;
 mod packets;
 mod proxy;
 
 pub use exec::EXEC;
+pub use metrics::METRICS;
 pub use packets::PACKETS;
 pub use proxy::PROXY;
 
 use crate::calls::{AllowedCall, CallList, Condition};
 
 /// All lists.
-pub const ALL: [&CallList; 3] = [&PROXY, &EXEC, &PACKETS];
+pub const ALL: [&CallList; 4] = [&PROXY, &EXEC, &PACKETS, &METRICS];
 
 /// An allowed call, by the name that the C library's headers give its number.
 macro_rules! call {
@@ -224,6 +226,7 @@ const fn option(level: i32, name: i32) -> [Condition; 2] {
 
 const MARK: [Condition; 2] = option(libc::SOL_SOCKET, libc::SO_MARK);
 const RECEIVE_TIMEOUT: [Condition; 2] = option(libc::SOL_SOCKET, libc::SO_RCVTIMEO);
+const SEND_TIMEOUT: [Condition; 2] = option(libc::SOL_SOCKET, libc::SO_SNDTIMEO);
 const ERRORS_V4: [Condition; 2] = option(libc::IPPROTO_IP, libc::IP_RECVERR);
 const ERRORS_V6: [Condition; 2] = option(libc::IPPROTO_IPV6, libc::IPV6_RECVERR);
 const ONLY_V6: [Condition; 2] = option(libc::IPPROTO_IPV6, libc::IPV6_V6ONLY);

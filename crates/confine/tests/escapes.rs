@@ -60,7 +60,7 @@ struct Process {
     opens: bool,
 }
 
-const PROCESSES: [Process; 3] = [
+const PROCESSES: [Process; 4] = [
     Process {
         name: "proxy",
         list: &lists::PROXY,
@@ -74,6 +74,11 @@ const PROCESSES: [Process; 3] = [
     Process {
         name: "packets",
         list: &lists::PACKETS,
+        opens: false,
+    },
+    Process {
+        name: "metrics",
+        list: &lists::METRICS,
         opens: false,
     },
 ];

@@ -34,12 +34,9 @@ pub fn named_endpoints(file: &File) -> Vec<NamedEndpoint> {
 }
 
 /// Returns a sentence for each endpoint of a running device that has no address.
-pub(crate) fn without_address(interface: &str, file: &File) -> Vec<String> {
-    let Ok(device) = taupe_client::read(interface) else {
-        return Vec::new();
-    };
+pub(crate) fn without_address(device: &taupe_client::Device, file: &File) -> Vec<String> {
     let mut missing = named_endpoints(file);
-    missing.retain(|named| !has_endpoint(&device, named));
+    missing.retain(|named| !has_endpoint(device, named));
     missing.iter().map(NamedEndpoint::warning).collect()
 }
 

@@ -10,19 +10,21 @@ mod endpoint_path;
 mod findings;
 mod peers;
 mod settings;
+mod sources;
 
 use crate::check;
-use crate::conf::{self, Conf};
+use crate::conf;
 use crate::rules::resolve;
 use crate::traffic;
-use crate::tunnel::{file_argument, names_among, open_maps};
+use crate::tunnel::{file_argument, open_maps};
 use crate::{dns, endpoint_names, families};
 use serde::Serialize;
-use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
+use std::collections::{BTreeMap, HashMap, HashSet};
+use std::ffi::OsStr;
 use std::path::PathBuf;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 use taupe_adapter::journal::Header;
-use taupe_adapter::{Compatibility, State as Journals};
+use taupe_adapter::{Journals, State as JournalFolder};
 use taupe_client::PublicKey;
 use taupe_config::destinations::table_for_peers;
 use taupe_config::file::{File, Forwarded, Key, Peer as FilePeer, PeerName};
@@ -41,6 +43,7 @@ use peers::FilePeers;
 pub(crate) use peers::encoded;
 pub use peers::{Peer, PeerLanes, PostQuantumStatus};
 pub use settings::with_advice;
+use sources::Sources;
 
 /// Reason why no state can be shown.
 #[derive(Debug, thiserror::Error)]
@@ -58,26 +61,16 @@ pub enum StatusError {
 ///
 /// # Errors
 /// See [`StatusError`].
-pub fn look(file: Option<&std::ffi::OsStr>) -> Result<Status, StatusError> {
-    let headers = Journals::default().here();
-    let names: BTreeSet<String> = match file {
-        // The file may have been removed since.
-        Some(word) => {
-            let name = interface_of(word, &headers)?;
-            BTreeSet::from([name])
-        }
-        None => names_among(&headers)?,
-    };
-    status_of(&names, &headers, &Devices::read())
+pub fn look(file: Option<&OsStr>) -> Result<Status, StatusError> {
+    Sources::read(file)?.status()
 }
 
 /// As [`look`] for all tunnels; also returns the devices whose interfaces are in this network namespace,
 /// or that carry one of these tunnels, with their names.
 pub(crate) fn look_with_devices()
 -> Result<(Status, Vec<(String, taupe_client::Device)>), StatusError> {
-    let headers = Journals::default().here();
-    let devices = Devices::read();
-    let status = status_of(&names_among(&headers)?, &headers, &devices)?;
+    let sources = Sources::read(None)?;
+    let status = sources.status()?;
     let outer: HashSet<_> = status
         .tunnels
         .iter()
@@ -86,44 +79,10 @@ pub(crate) fn look_with_devices()
     let is_here =
         |name: &str| taupe_os_linux::interface::index(name).is_some() || outer.contains(name);
     // Sockets of other network namespaces may be in the same folder.
-    let devices: BTreeMap<_, _> = devices.into_all().into_iter().collect();
+    let devices: BTreeMap<_, _> = sources.devices.into_all().into_iter().collect();
     let devices = devices.into_iter().filter(|(name, _)| is_here(name));
     let devices = devices.collect();
     Ok((status, devices))
-}
-
-fn status_of(
-    names: &BTreeSet<String>,
-    headers: &[Header],
-    devices: &Devices,
-) -> Result<Status, StatusError> {
-    let killed = Journals::default().killed();
-    let tunnels = names.iter().map(|name| {
-        let header = headers.iter().find(|header| header.interface == *name);
-        Tunnel::look(name, header, killed.contains(name), devices)
-    });
-    let tunnels = tunnels.collect::<Result<Vec<_>, _>>()?;
-    Ok(Status {
-        schema: 1,
-        state: tunnels.iter().map(|tunnel| tunnel.state).max(),
-        tunnels,
-    })
-}
-
-/// Returns the interface that a word of the command line means: that of an existing tunnel, or of an
-/// existing file.
-fn interface_of(word: &std::ffi::OsStr, headers: &[Header]) -> Result<String, StatusError> {
-    let name = conf::interface(word).map(|name| name.to_string());
-    let is_there = |name: &String| {
-        headers.iter().any(|header| header.interface == *name)
-            || taupe_transparent::capture::is_in_effect(name).unwrap_or(false)
-    };
-    match name.filter(is_there) {
-        Some(name) => Ok(name),
-        None => Ok(Conf::find(word, Compatibility::Taupe)?
-            .interface
-            .to_string()),
-    }
 }
 
 /// Content of `taupe status --json`. While `schema` stays the same, members may be added, but none
@@ -261,10 +220,12 @@ impl Tunnel {
 
     fn look(
         interface: &str,
-        header: Option<&Header>,
-        is_killed: bool,
+        file: Option<&File>,
+        journals: &Journals,
         devices: &Devices,
     ) -> Result<Self, StatusError> {
+        let header = journals.header(interface);
+        let word = file_argument(interface, header.map(|header| &*header.config));
         let (maps, unreadable) = match open_maps(interface, header) {
             // A tunnel that cannot be read does not hide the others.
             Err(fault @ TransparentError::Schema { .. }) => {
@@ -306,7 +267,8 @@ impl Tunnel {
             None => {}
         }
         // A tunnel that is being brought up may have neither programs nor peers yet.
-        let is_complete = Journals::default().of_running(interface).is_some();
+        let is_complete = journals.is_running(interface);
+        let is_killed = journals.is_killed(interface);
         let is_running = match &maps {
             Some(maps) => maps.is_up() && (is_complete || header.is_none()),
             None => is_complete,
@@ -318,24 +280,25 @@ impl Tunnel {
             .findings
             .extend(findings::process_finding(&findings::ProcessObservation {
                 interface,
-                word: &file_argument(interface),
+                word: &word,
                 is_running,
                 is_killed,
                 is_changing: header.is_some() && !is_complete && !is_killed,
                 answers: device.is_some(),
                 lock: tunnel.lock,
-                blocks: Journals::default().blocks(interface),
+                blocks: journals.blocks(interface),
             }));
-        let mut file = header.and_then(current_file);
         if is_running {
-            tunnel.findings.extend(settings::findings(interface));
-            tunnel.notes.extend(settings::relocation_note(interface));
+            tunnel.findings.extend(settings::findings(interface, &word));
+            tunnel
+                .notes
+                .extend(settings::relocation_note(journals, interface));
         }
         if is_running && let Some(device) = device {
             let before = tunnel.findings.len();
             tunnel.add_outer(devices);
             let is_cut_off = tunnel.findings.len() > before;
-            let in_file = FilePeers::of(file.as_ref());
+            let in_file = FilePeers::of(file);
             tunnel.add_peers(device, &in_file, is_cut_off);
             // If a peer does not answer, neither do the name servers behind it.
             let all_answer = tunnel.findings.len() == before;
@@ -349,7 +312,7 @@ impl Tunnel {
             tunnel.findings.extend(shared);
         }
         if let Some(header) = header {
-            tunnel.add_file(header, file.as_mut(), is_running);
+            tunnel.add_file(header, file, device, is_running);
         }
         tunnel.state = findings::overall_state(is_running, &tunnel.findings);
         Ok(tunnel)
@@ -449,7 +412,13 @@ impl Tunnel {
     }
 
     /// Adds what the file contains now.
-    fn add_file(&mut self, header: &Header, file: Option<&mut File>, is_running: bool) {
+    fn add_file(
+        &mut self,
+        header: &Header,
+        file: Option<&File>,
+        device: Option<&taupe_client::Device>,
+        is_running: bool,
+    ) {
         let path = &header.config;
         let Some(file) = file else {
             let shown = path.display();
@@ -482,7 +451,8 @@ impl Tunnel {
         if !is_running || self.mode.is_none() {
             return;
         }
-        for text in endpoint_names::without_address(&self.interface, file) {
+        let missing = device.map(|device| endpoint_names::without_address(device, file));
+        for text in missing.into_iter().flatten() {
             self.findings
                 .push(Finding::new(FindingCode::EndpointUnresolved, text));
         }
@@ -517,7 +487,7 @@ impl Tunnel {
 /// Returns the names that the file of a tunnel gives to its peers.
 #[must_use]
 pub fn peer_names(interface: &str) -> HashMap<PublicKey, PeerName> {
-    let header = Journals::default().of_running(interface);
+    let header = JournalFolder::default().of_running(interface);
     let file = header.as_ref().and_then(current_file);
     let peers = file.into_iter().flat_map(|file| file.peers);
     peers

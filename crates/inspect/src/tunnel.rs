@@ -3,9 +3,9 @@
 use crate::conf::{self, Conf, ConfError};
 use std::collections::BTreeSet;
 use std::ffi::OsStr;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use taupe_adapter::journal::Header;
-use taupe_adapter::{Compatibility, State};
+use taupe_adapter::{Compatibility, Journals, State};
 use taupe_transparent::capture::in_effect;
 use taupe_transparent::error::TransparentError;
 use taupe_transparent::programs::{Programs, TunnelMaps};
@@ -57,7 +57,8 @@ fn selects_no_applications(header: &Header) -> bool {
 /// Returns the effect on applications while the tunnel is down, and the command that ends it.
 #[must_use]
 pub fn effect_while_down(lock: Lock, interface: &str) -> String {
-    effect_until(lock, interface, &file_argument(interface))
+    let argument = file_argument(interface, file_of(interface).as_deref());
+    effect_until(lock, interface, &argument)
 }
 
 /// Returns [`effect_while_down`] for a tunnel whose file `taupe up` finds by `argument`.
@@ -70,16 +71,19 @@ pub fn effect_until(lock: Lock, interface: &str, argument: &str) -> String {
 }
 
 /// Returns the argument by which `taupe up` finds the tunnel's file: the name of the tunnel if the
-/// file is in the usual folder, otherwise the path.
+/// file is in the usual folder, otherwise the path of its file.
 #[must_use]
-pub fn file_argument(interface: &str) -> String {
-    let mut here = State::default().here().into_iter();
-    let header = here.find(|header| header.interface == interface);
-    let config = header.map(|header| header.config.display().to_string());
+pub fn file_argument(interface: &str, file: Option<&Path>) -> String {
     let usual = conf::folder().join(format!("{interface}.conf"));
-    config
-        .filter(|config| Path::new(config) != usual)
-        .unwrap_or_else(|| interface.to_owned())
+    let unusual = file.filter(|file| *file != usual);
+    unusual.map_or_else(|| interface.to_owned(), |file| file.display().to_string())
+}
+
+/// Returns the file from which a tunnel of this network namespace was brought up.
+#[must_use]
+pub fn file_of(interface: &str) -> Option<PathBuf> {
+    let journals = State::default().read();
+    Some(journals.header(interface)?.config.clone())
 }
 
 /// Finds the file that a word of the command line means. A name without a file in the folder of files may
@@ -115,8 +119,8 @@ pub fn names() -> Result<BTreeSet<String>, TransparentError> {
     Ok(names)
 }
 
-pub(crate) fn names_among(headers: &[Header]) -> Result<BTreeSet<String>, TransparentError> {
-    let made = headers.iter().map(|header| header.interface.clone());
+pub(crate) fn names_among(journals: &Journals) -> Result<BTreeSet<String>, TransparentError> {
+    let made = journals.headers().map(|header| header.interface.clone());
     // A tunnel whose kill switch is active may have lost its journal.
     Ok(made.chain(in_effect()?).collect())
 }

@@ -19,6 +19,7 @@ pub mod message_socket;
 pub mod mounts;
 pub mod namespace;
 pub mod netlink;
+pub mod own_program;
 pub mod packet_process;
 pub mod process;
 pub mod seccomp;

@@ -5,6 +5,7 @@ mod lists;
 use crate::arguments::{AppAction, AppOrder, AppPlace};
 use crate::capture::{Selection, UnsupportedSetting};
 use crate::console::{NotPrinted, print, say};
+use crate::progress_line::LongCommand;
 use crate::remarks::with_command;
 use crate::{app_conflicts, root, tunnel};
 use lists::{ListError, edit};
@@ -122,9 +123,12 @@ fn to_apply(file: &str, fault: &TransparentError) -> String {
 pub(crate) fn main(order: &AppOrder, arguments: &[OsString]) -> ExitCode {
     let outcome = match &order.action {
         AppAction::List { json } => list(order, *json),
-        AppAction::Edit(place, applications) => root::require(Compatibility::Taupe, arguments)
-            .map_err(AppError::from)
-            .and_then(|()| edit_file(order, *place, applications)),
+        AppAction::Edit(place, applications) => {
+            let _long = LongCommand::begin("changing the selected applications");
+            root::require(Compatibility::Taupe, arguments)
+                .map_err(AppError::from)
+                .and_then(|()| edit_file(order, *place, applications))
+        }
     };
     match outcome {
         Ok(()) => ExitCode::SUCCESS,

@@ -69,15 +69,25 @@ impl Confinement {
     /// nothing.
     pub(crate) fn of_packets() -> Self {
         read_kernel_version();
+        Self::without_paths(&lists::PACKETS)
+    }
+
+    /// Restricts the only thread of the process that serves metrics, and those that it starts later. It
+    /// may open nothing.
+    pub(crate) fn of_metrics() -> Self {
+        Self::without_paths(&lists::METRICS)
+    }
+
+    fn without_paths(list: &'static CallList) -> Self {
         // The list of calls refuses paths too. This takes CAP_SYS_ADMIN, which the systemd units do not
         // give.
         match enter_empty_root() {
-            Ok(()) => tracing::debug!("the packet process has an empty root directory"),
-            Err(error) => tracing::debug!(%error, "the packet process keeps the root directory"),
+            Ok(()) => tracing::debug!("{} has an empty root directory", list.process),
+            Err(error) => tracing::debug!(%error, "{} keeps the root directory", list.process),
         }
         Self {
             layers: restrict_thread(&Rights::none()).into(),
-            list: &lists::PACKETS,
+            list,
         }
     }
 

@@ -1,11 +1,13 @@
 //! Messages to the user.
 
+use crate::progress_line;
 use std::fmt::Display;
 use std::io::{self, Write as _};
 
 /// Prints a line to standard error in a single write, because hooks print there too. `eprintln`
 /// would panic if standard error is a closed pipe.
 pub(crate) fn say(line: &dyn Display) {
+    progress_line::erase();
     let _ = io::stderr().write_all(format!("{line}\n").as_bytes());
 }
 
@@ -29,6 +31,7 @@ pub(crate) fn print(text: &[u8]) -> Result<(), NotPrinted> {
 
 /// Like [`print()`], with another function that writes to standard output.
 pub(crate) fn print_by(write: impl FnOnce() -> io::Result<()>) -> Result<(), NotPrinted> {
+    progress_line::erase();
     let printed = write().and_then(|()| io::stdout().flush());
     printed.map_err(NotPrinted)
 }

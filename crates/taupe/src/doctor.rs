@@ -3,6 +3,7 @@
 use crate::arguments::DoctorOrder;
 use crate::console::{NotPrinted, print};
 use crate::paint::{Colour, Paint};
+use crate::progress_line::LongCommand;
 use std::fmt::Write as _;
 use std::process::ExitCode;
 use taupe_inspect::doctor::{self, DoctorReport, Outcome, examine};
@@ -28,6 +29,7 @@ pub(crate) fn main(order: &DoctorOrder) -> ExitCode {
 }
 
 fn run(order: &DoctorOrder) -> Result<usize, DoctorCommandError> {
+    let _long = LongCommand::begin("examining this system");
     let report = examine(order.file.as_deref(), order.fresh)?;
     let text = match order.json {
         true => json::text(&report),

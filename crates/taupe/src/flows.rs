@@ -4,6 +4,7 @@ mod follow;
 
 use crate::arguments::FlowsOrder;
 use crate::console::{NotPrinted, print, say};
+use crate::progress_line::LongCommand;
 use crate::root;
 use std::ffi::OsStr;
 use std::ffi::OsString;
@@ -54,7 +55,9 @@ pub(crate) fn look(file: Option<&OsStr>) -> Result<Flows, flows::FlowsError> {
 
 fn run(order: &FlowsOrder, arguments: &[OsString]) -> Result<(), FlowsCommandError> {
     root::require(Compatibility::Taupe, arguments)?;
+    let long = LongCommand::begin("listing flows");
     let all = look(order.file.as_deref())?;
+    drop(long);
     if order.follow {
         return match follow::follow(order, all) {
             // The reader ended the output, which is the usual end of `--follow`.

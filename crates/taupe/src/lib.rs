@@ -24,6 +24,7 @@ mod console;
 mod exit_status;
 mod logging;
 mod peer_notices;
+mod progress_line;
 mod proxy;
 mod remarks;
 mod wg;

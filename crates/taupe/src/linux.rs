@@ -30,6 +30,12 @@ pub fn main<D: Device>() -> ExitCode {
     {
         return packet_process::main();
     }
+    if let [program, argument] = &*arguments
+        && program == PROGRAM
+        && argument == metrics::server::ARGUMENT
+    {
+        return metrics::server::main();
+    }
     match Starter::of_this_process(&arguments) {
         Ok(None) => {}
         Ok(Some(starter)) => return ended(daemon::run_for::<D>(starter)),

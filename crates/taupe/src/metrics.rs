@@ -1,32 +1,36 @@
 //! `taupe metrics`: figures of tunnels and devices, printed once or served to a monitoring system.
+//!
+//! Two processes serve them: this one, which has the rights to read the figures, and its child
+//! ([`server`]), which parses requests and has no rights.
 
 mod http;
+mod reading;
+pub(crate) mod server;
 
 use crate::arguments::MetricsOrder;
 use crate::command_line::VERSION;
 use crate::console::{NotPrinted, print, say};
 use crate::root;
 use crate::status::with_advice;
-use http::Answer;
+use reading::Reading;
 use rustix::fs::Mode;
 use rustix::process::umask;
+use server::{Event, Start};
 use std::ffi::OsString;
 use std::fs;
 use std::io;
 use std::net::{SocketAddr, TcpListener};
+use std::os::fd::{AsFd as _, OwnedFd};
 use std::os::unix::fs::FileTypeExt as _;
 use std::os::unix::net::UnixListener;
 use std::path::{Path, PathBuf};
-use std::process::ExitCode;
-use std::sync::{Arc, Mutex, PoisonError, mpsc};
-use std::thread;
-use std::time::{Duration, Instant};
+use std::process::{Child, ExitCode, ExitStatus};
 use taupe_adapter::Compatibility;
 use taupe_inspect::metrics::{Format, Metrics};
 use taupe_inspect::status::StatusError;
-
-/// Time for which requests get the same reading.
-const FRESH: Duration = Duration::from_secs(1);
+use taupe_os_linux::message_socket;
+use taupe_os_linux::own_program::run_again;
+use taupe_os_linux::packet_process::PROGRAM;
 
 /// Reason why there are no figures.
 #[derive(Debug, thiserror::Error)]
@@ -45,10 +49,10 @@ enum MetricsError {
     Taken(PathBuf),
     #[error("cannot listen at {} (--unix): the file is no socket; choose another path", .0.display())]
     NotASocket(PathBuf),
-    #[error("cannot start a thread: {0}")]
-    Thread(#[source] io::Error),
-    #[error("cannot accept connections: {0}")]
-    Accept(#[source] io::Error),
+    #[error("cannot run the process that serves the metrics: {0}")]
+    Server(#[source] io::Error),
+    #[error("the process that serves the metrics has ended ({0})")]
+    ServerEnded(ExitStatus),
 }
 
 pub(crate) fn main(order: &MetricsOrder, arguments: &[OsString]) -> ExitCode {
@@ -77,40 +81,74 @@ fn run(order: &MetricsOrder, arguments: &[OsString]) -> Result<(), MetricsError>
     for address in tcp.iter().filter_map(|it| it.local_addr().ok()) {
         say(&format_args!("metrics at http://{address}/metrics"));
     }
-    let served = Arc::new(Served {
-        format,
-        latest: Mutex::new(None),
-    });
-    let (sender, failures) = mpsc::channel();
-    if let Some(tcp) = tcp {
-        let accept = move || tcp.accept().map(|(stream, _)| stream);
-        serve(accept, &served, &sender)?;
+    let server = Server::start(order.prometheus, tcp.as_ref(), unix.as_ref())?;
+    drop((tcp, unix));
+    server.run(format)
+}
+
+/// The process that serves requests.
+struct Server {
+    child: Child,
+    socket: OwnedFd,
+}
+
+impl Server {
+    /// Starts it, with these listening sockets.
+    fn start(
+        is_prometheus: bool,
+        tcp: Option<&TcpListener>,
+        unix: Option<&UnixListener>,
+    ) -> Result<Self, MetricsError> {
+        let start = Start {
+            is_prometheus,
+            has_tcp: tcp.is_some(),
+            has_unix: unix.is_some(),
+        };
+        let listeners = tcp.map(TcpListener::as_fd).into_iter();
+        let listeners: Vec<_> = listeners.chain(unix.map(UnixListener::as_fd)).collect();
+        let started = || {
+            let (socket, theirs) = message_socket::pair()?;
+            let child = run_again(PROGRAM, &[server::ARGUMENT], &theirs, None)?;
+            message_socket::send(socket.as_fd(), &serde_json::to_vec(&start)?, &listeners)?;
+            Ok(Self { child, socket })
+        };
+        started().map_err(MetricsError::Server)
     }
-    if let Some(unix) = unix {
-        let accept = move || unix.accept().map(|(stream, _)| stream);
-        serve(accept, &served, &sender)?;
-    }
-    crate::system::notify_ready();
-    match failures.recv() {
-        Ok(error) => Err(MetricsError::Accept(error)),
-        Err(_) => Ok(()),
+
+    /// Reads the figures whenever the process wants them, until it ends.
+    fn run(mut self, format: Format) -> Result<(), MetricsError> {
+        loop {
+            let received = message_socket::receive(self.socket.as_fd());
+            let Some(message) = received.map_err(MetricsError::Server)? else {
+                let ended = self.child.wait().map_err(MetricsError::Server)?;
+                return Err(MetricsError::ServerEnded(ended));
+            };
+            match serde_json::from_slice(&message.text) {
+                Ok(Event::Serving) => crate::system::notify_ready(),
+                Ok(Event::Wanted) => {
+                    let sent = Reading::take(VERSION, format).send(self.socket.as_fd());
+                    // If the process has ended, the next turn says so.
+                    if let Err(error) = sent
+                        && error.kind() != io::ErrorKind::BrokenPipe
+                    {
+                        say(&format_args!("[!] cannot pass on the figures: {error}"));
+                        Reading::unknown()
+                            .send(self.socket.as_fd())
+                            .map_err(MetricsError::Server)?;
+                    }
+                }
+                Err(error) => return Err(MetricsError::Server(error.into())),
+            }
+        }
     }
 }
 
-/// Serves connections in a thread, which sends the error that ends it.
-fn serve<C: http::Connection>(
-    accept: impl FnMut() -> io::Result<C> + Send + 'static,
-    served: &Arc<Served>,
-    failures: &mpsc::Sender<io::Error>,
-) -> Result<(), MetricsError> {
-    let (served, failures) = (Arc::clone(served), failures.clone());
-    let run = move || {
-        let error = http::serve(accept, move |path: &str| served.answer(path));
-        // The receiver is gone if the process is about to end.
-        let _ = failures.send(error);
-    };
-    let thread = thread::Builder::new().name("metrics".into()).spawn(run);
-    thread.map(drop).map_err(MetricsError::Thread)
+impl Drop for Server {
+    fn drop(&mut self) {
+        // It has ended, or must not outlive this process.
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
 }
 
 /// Binds a socket that root and its group can use. Replaces one that nobody serves any more.
@@ -139,69 +177,3 @@ fn bind_unix(path: &Path) -> Result<UnixListener, MetricsError> {
     umask(before);
     bound.map_err(failed)
 }
-
-/// The figures, which all requests within a time share.
-struct Served {
-    format: Format,
-    latest: Mutex<Option<Reading>>,
-}
-
-struct Reading {
-    at: Instant,
-    /// `None` if they cannot be read.
-    text: Option<Arc<str>>,
-    /// The reason why this machine is not ready.
-    obstacle: Option<&'static str>,
-}
-
-impl Served {
-    /// Returns the answer to a request for a path.
-    fn answer(&self, path: &str) -> Answer {
-        let is_ready_path = match path {
-            "/metrics" => false,
-            "/readyz" => true,
-            _ => return Answer::plain(404, "there are /metrics and /readyz\n"),
-        };
-        let mut latest = self.latest.lock().unwrap_or_else(PoisonError::into_inner);
-        let reading = match latest.take().filter(|it| it.at.elapsed() < FRESH) {
-            Some(fresh) => latest.insert(fresh),
-            None => latest.insert(self.read()),
-        };
-        match (is_ready_path, reading.obstacle, &reading.text) {
-            (true, Some(obstacle), _) => Answer::plain(503, obstacle),
-            (true, None, _) => Answer::plain(200, "ready\n"),
-            (false, _, Some(text)) => Answer {
-                status: 200,
-                media_type: self.format.media_type(),
-                body: Arc::clone(text),
-            },
-            (false, _, None) => Answer::plain(503, UNREADABLE),
-        }
-    }
-
-    fn read(&self) -> Reading {
-        match Metrics::read(VERSION) {
-            Ok(metrics) => Reading {
-                at: Instant::now(),
-                obstacle: match (metrics.is_empty(), metrics.carries_all()) {
-                    (true, _) => Some("there is no tunnel and no device\n"),
-                    (false, false) => {
-                        Some("a tunnel does not carry packets; `taupe status` says why\n")
-                    }
-                    (false, true) => None,
-                },
-                text: Some(metrics.text(self.format).into()),
-            },
-            Err(error) => {
-                say(&format_args!("[!] {}", with_advice(&error)));
-                Reading {
-                    at: Instant::now(),
-                    obstacle: Some(UNREADABLE),
-                    text: None,
-                }
-            }
-        }
-    }
-}
-
-const UNREADABLE: &str = "the state cannot be read; the server's log says why\n";

@@ -173,7 +173,7 @@ fn spawn(name: &str, run: impl FnOnce() + Send + 'static) -> Result<(), StartErr
 }
 
 /// Returns the socket at standard input, which becomes empty.
-fn take_standard_input() -> io::Result<OwnedFd> {
+pub(crate) fn take_standard_input() -> io::Result<OwnedFd> {
     let socket = io::stdin().as_fd().try_clone_to_owned()?;
     // Without `/dev`, the number stays taken by the socket.
     if let Ok(null) = File::open("/dev/null") {

@@ -3,6 +3,7 @@
 use crate::arguments::ReportOrder;
 use crate::console::{NotPrinted, print, say};
 use crate::paint::Paint;
+use crate::progress_line::LongCommand;
 use crate::{doctor, flows, root};
 use std::ffi::OsString;
 use std::fmt::Write as _;
@@ -56,7 +57,9 @@ fn run(order: &ReportOrder, arguments: &[OsString]) -> Result<(), ReportError> {
         Some(path) => Some((path, create(path)?)),
         None => None,
     };
+    let long = LongCommand::begin("examining this system");
     let text = collect(order)?;
+    drop(long);
     match &mut output {
         None => print(text.as_bytes())?,
         Some((path, file)) => {

@@ -20,6 +20,7 @@ use crate::endpoint_names::{self, NamesToTake};
 use crate::other_version::OtherProgram;
 use crate::plan::DevicePlan;
 use crate::progress::Console;
+use crate::progress_line::LongCommand;
 use crate::remarks::with_command;
 use crate::{root, via};
 use error::{TunnelError, wrong};
@@ -34,7 +35,7 @@ use taupe_config::file;
 use taupe_inspect::check::{self, Checked, check, check_without_apps};
 use taupe_inspect::conf::{self, Conf};
 use taupe_inspect::endpoint_names::NamedEndpoint;
-use taupe_inspect::tunnel::{file_argument, find_file, names};
+use taupe_inspect::tunnel::{file_argument, file_of, find_file, names};
 use taupe_transparent::capture::{Replaced, is_in_effect, replace};
 use transparent::{is_transparent, release_applications};
 
@@ -117,6 +118,7 @@ fn bring_up<D: Device>(
     compatibility: Compatibility,
     verbose: bool,
 ) -> Result<(), TunnelError> {
+    let long = LongCommand::begin("bringing the tunnel up");
     let UpPlan {
         notices,
         mut tunnel,
@@ -125,6 +127,7 @@ fn bring_up<D: Device>(
     notices.iter().for_each(|notice| say(notice));
     tunnel.look_up_names();
     if up.foreground {
+        drop(long);
         return foreground::run::<D>(conf, &tunnel, device, up, verbose);
     }
     let mut console = Console::catching(verbose, |_| {}).map_err(TunnelError::Signals)?;
@@ -136,6 +139,7 @@ fn bring_up<D: Device>(
     let brought_up = adapter::up(&tunnel.request(), &mut devices, &mut console);
     tunnel.finish(&brought_up, false);
     brought_up?;
+    drop(long);
     match up.wait {
         Some(time) => wait::for_answers(conf.interface.as_str(), time),
         None => Ok(()),
@@ -204,7 +208,7 @@ fn hand_over(interface: &str, names: &[NamedEndpoint]) {
         say(&format_args!(
             "[!] the device of {interface} does not accept endpoint names to look up: {error}; `taupe reload {}` \
              tries again",
-            file_argument(interface)
+            file_argument(interface, file_of(interface).as_deref())
         ));
     }
     for sentence in endpoint_names::await_addresses(interface, names) {
@@ -219,6 +223,7 @@ fn take_down(
     compatibility: Compatibility,
     mut console: Console,
 ) -> Result<(), TunnelError> {
+    let _long = LongCommand::begin("taking the tunnel down");
     let (interface, missing, file) = match find(word, compatibility) {
         Ok(conf) => {
             let file = readable(&conf).map(|file| (conf.path, file));
@@ -330,6 +335,7 @@ fn readable(conf: &Conf) -> Result<file::File, String> {
 }
 
 fn reload(conf: &Conf, console: &mut Console) -> Result<(), TunnelError> {
+    let _long = LongCommand::begin("applying the file");
     let stamp = FileStamp::of(&conf.path);
     let Checked { file, remarks, .. } = check(conf, Compatibility::Taupe)?;
     let Some(mut file) = file else {

@@ -196,6 +196,11 @@ impl Process {
             .unwrap_or_else(|| self.id())
     }
 
+    /// Returns the ids of its children with this first argument.
+    pub fn children(&self, argument: &str) -> Vec<u32> {
+        children(self.id(), argument)
+    }
+
     /// Returns the command line with which it was started.
     pub fn command(&self) -> &str {
         &self.command
@@ -254,6 +259,11 @@ impl Drop for Process {
 
 /// Returns the packet processes of a process, the newest last.
 fn packet_processes(parent: u32) -> Vec<u32> {
+    children(parent, "packet-process")
+}
+
+/// Returns the children of a process with this first argument, the newest last.
+fn children(parent: u32, argument: &str) -> Vec<u32> {
     let tasks = fs::read_dir(format!("/proc/{parent}/task"));
     let tasks = tasks.into_iter().flatten().flatten();
     let children = tasks.filter_map(|task| fs::read_to_string(task.path().join("children")).ok());
@@ -262,7 +272,7 @@ fn packet_processes(parent: u32) -> Vec<u32> {
     let mut ids: Vec<u32> = ids
         .filter(|id| {
             let arguments = fs::read(format!("/proc/{id}/cmdline")).unwrap_or_default();
-            arguments.split(|byte| *byte == 0).nth(1) == Some(b"packet-process")
+            arguments.split(|byte| *byte == 0).nth(1) == Some(argument.as_bytes())
         })
         .collect();
     ids.sort_unstable();

@@ -5,7 +5,7 @@ use std::io::Write as _;
 use std::os::unix::fs::OpenOptionsExt as _;
 use std::path::{Path, PathBuf};
 
-use super::record::{Contents, line};
+use super::record::{Contents, Record, line};
 use super::{Header, Journal, JournalError, failed};
 use crate::request::Request;
 
@@ -61,8 +61,8 @@ impl Draft {
         for (_, change) in previous.changes().filter(|(number, _)| stays(*number)) {
             draft.journal.record(change)?;
         }
-        if let Some(state) = previous.device() {
-            draft.journal.record_device(state.clone())?;
+        if let Some(state) = &previous.contents.device {
+            draft.journal.write(Record::Device(state.clone()))?;
         }
         Ok(draft)
     }
@@ -109,8 +109,8 @@ impl Draft {
         if let Some(socket) = previous.socket() {
             anew.record_socket(socket)?;
         }
-        if let Some(state) = previous.device() {
-            anew.record_device(state.clone())?;
+        if let Some(state) = &previous.contents.device {
+            anew.write(Record::Device(state.clone()))?;
         }
         if let Some(bypasses) = previous.bypasses() {
             anew.record_bypasses(bypasses.to_vec())?;

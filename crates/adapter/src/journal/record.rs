@@ -5,6 +5,7 @@ use std::io;
 use std::path::Path;
 
 use serde::{Deserialize, Serialize};
+use serde_json::value::RawValue;
 
 use super::JournalError;
 use super::header::{AnyHeader, Header, VERSION};
@@ -12,7 +13,6 @@ use crate::bypass::Bypass;
 use crate::change::Change;
 use crate::file_stamp::FileStamp;
 use crate::identity::Socket;
-use crate::last_state::LastState;
 use crate::namespace::Namespace;
 use crate::step_table::block;
 
@@ -29,8 +29,9 @@ pub(super) enum Record {
     Altered(usize),
     /// The device's process has this configuration socket.
     Socket(Socket),
-    /// The state of the device, before commands of the file run.
-    Device(LastState),
+    /// The [state of the device](crate::LastState), before commands of the file run. A gateway's is
+    /// long, and only these commands need it.
+    Device(Box<RawValue>),
     /// The foreign routes that bypassed the tunnel when it came up.
     Bypasses(Vec<Bypass>),
     /// `up` was completed.
@@ -49,7 +50,7 @@ pub(super) struct Contents {
     pub(super) altered: BTreeSet<usize>,
     pub(super) interface: Option<u32>,
     pub(super) socket: Option<Socket>,
-    pub(super) device: Option<LastState>,
+    pub(super) device: Option<Box<RawValue>>,
     /// `None` in a journal of a version that did not look for such routes.
     pub(super) bypasses: Option<Vec<Bypass>>,
     pub(super) complete: bool,

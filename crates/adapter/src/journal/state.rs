@@ -1,5 +1,6 @@
 //! The folder of the journals.
 
+use std::collections::BTreeMap;
 use std::fs;
 use std::path::PathBuf;
 
@@ -14,6 +15,66 @@ use crate::namespace::Namespace;
 #[derive(Clone, Debug)]
 pub struct State {
     pub(super) directory: PathBuf,
+}
+
+/// The journals of all tunnels of a network namespace that were not brought down, as they were when
+/// they were read. A journal that cannot be read is left out.
+#[derive(Debug)]
+pub struct Journals {
+    state: State,
+    /// By the names of the interfaces.
+    contents: BTreeMap<String, Contents>,
+}
+
+impl Journals {
+    /// Returns the headers, also of tunnels whose process has ended, by the names of the interfaces.
+    pub fn headers(&self) -> impl Iterator<Item = &Header> {
+        self.contents.values().map(|contents| &contents.header)
+    }
+
+    /// Returns the header of a tunnel.
+    #[must_use]
+    pub fn header(&self, interface: &str) -> Option<&Header> {
+        Some(&self.contents.get(interface)?.header)
+    }
+
+    /// Returns true if the tunnel is up now. It is not if `up` has not finished.
+    #[must_use]
+    pub fn is_running(&self, interface: &str) -> bool {
+        let contents = self.contents.get(interface);
+        contents.is_some_and(|contents| contents.is_running(interface))
+    }
+
+    /// Returns true if the tunnel blocks traffic when nobody carries it.
+    #[must_use]
+    pub fn blocks(&self, interface: &str) -> bool {
+        let contents = self.contents.get(interface);
+        contents.is_some_and(Contents::blocks)
+    }
+
+    /// Returns true if the tunnel was brought up and its process was killed since, also if bringing it
+    /// up again has failed.
+    #[must_use]
+    pub fn is_killed(&self, interface: &str) -> bool {
+        self.contents.get(interface).is_some_and(|contents| {
+            let is_left = || contents.blocks() && !self.state.is_changing(interface);
+            (contents.complete || is_left())
+                && taupe_os_linux::interface::index(interface).is_none()
+                && !contents.lives(interface)
+        })
+    }
+
+    /// Returns the location of the interface of a tunnel that is up, or `None` if it is not.
+    #[must_use]
+    pub fn place(&self, interface: &str) -> Option<Place> {
+        let contents = self.contents.get(interface);
+        let index = contents.filter(|it| it.is_running(interface))?.interface?;
+        if taupe_os_linux::interface::index(interface) == Some(index) {
+            return Some(Place::Here);
+        }
+        let name = taupe_os_linux::interface::name(index);
+        Some(name.map_or(Place::Elsewhere, Place::Renamed))
+    }
 }
 
 /// The changes of a running tunnel that should be in effect.
@@ -51,17 +112,24 @@ impl State {
             .collect()
     }
 
-    /// Returns the headers of all tunnels of this network namespace that were not brought down,
-    /// including those whose process has ended.
+    /// Returns the headers of [`State::read`].
     #[must_use]
     pub fn here(&self) -> Vec<Header> {
+        let journals = self.read().contents.into_values();
+        journals.map(|contents| contents.header).collect()
+    }
+
+    /// Reads the journals of this network namespace.
+    #[must_use]
+    pub fn read(&self) -> Journals {
         let namespace = Namespace::current();
-        let mut here: Vec<_> = self
-            .journals(&namespace)
-            .map(|contents| contents.header)
-            .collect();
-        here.sort_by(|a, b| a.interface.cmp(&b.interface));
-        here
+        Journals {
+            state: self.clone(),
+            contents: self
+                .journals(&namespace)
+                .map(|contents| (contents.header.interface.clone(), contents))
+                .collect(),
+        }
     }
 
     /// Returns the names of all tunnels that were not brought down, in any network namespace, also if
@@ -100,18 +168,6 @@ impl State {
         contents.is_running(interface).then_some(contents.header)
     }
 
-    /// Returns the location of the interface of a tunnel that is up, or `None` in the cases of
-    /// [`State::of_running`].
-    #[must_use]
-    pub fn place(&self, interface: &str) -> Option<Place> {
-        let Applied { index, .. } = self.applied(interface)?;
-        if taupe_os_linux::interface::index(interface) == Some(index) {
-            return Some(Place::Here);
-        }
-        let name = taupe_os_linux::interface::name(index);
-        Some(name.map_or(Place::Elsewhere, Place::Renamed))
-    }
-
     /// Returns the changes of the tunnel that is up on this interface, or `None` in the cases of
     /// [`State::of_running`].
     pub(crate) fn applied(&self, interface: &str) -> Option<Applied> {
@@ -143,33 +199,6 @@ impl State {
     #[must_use]
     pub fn is_begun(&self, interface: &str) -> bool {
         self.journal(interface).exists()
-    }
-
-    /// Returns true if the tunnel on this interface blocks traffic when nobody carries it.
-    #[must_use]
-    pub fn blocks(&self, interface: &str) -> bool {
-        let path = self.journal(interface);
-        let text = fs::read(&path).unwrap_or_default();
-        let contents = Contents::read(&path, whole_lines(&text)).ok().flatten();
-        contents.is_some_and(|contents| contents.blocks())
-    }
-
-    /// Returns the tunnels of this network namespace that were brought up, and whose process was
-    /// killed since, also if bringing them up again has failed.
-    #[must_use]
-    pub fn killed(&self) -> Vec<String> {
-        let here = Namespace::current();
-        let begun = self.journals(&here).filter(|contents| {
-            let is_left = || contents.blocks() && !self.is_changing(&contents.header.interface);
-            contents.complete || is_left()
-        });
-        let killed = begun.filter(|contents| {
-            let name = &contents.header.interface;
-            taupe_os_linux::interface::index(name).is_none() && !contents.lives(name)
-        });
-        let mut names: Vec<_> = killed.map(|contents| contents.header.interface).collect();
-        names.sort();
-        names
     }
 
     pub(super) fn journal(&self, interface: &str) -> PathBuf {

@@ -1,6 +1,6 @@
 //! The packet process of `taupe device` and `taupe up`. It opens nothing: sockets come from the broker.
 
-use super::{DESCRIPTORS, MEMORY, RECEIVE_TIMEOUT, THREADS, call, ioctl, option};
+use super::{DESCRIPTORS, MEMORY, RECEIVE_TIMEOUT, SEND_TIMEOUT, THREADS, call, ioctl};
 use crate::calls::{AllowedCall, CallList, Condition};
 
 /// The list of a packet process.
@@ -8,8 +8,6 @@ pub const PACKETS: CallList = CallList {
     process: "the packet process",
     groups: &[MEMORY, THREADS, DESCRIPTORS, SOCKETS, DEVICE],
 };
-
-const SEND_TIMEOUT: [Condition; 2] = option(libc::SOL_SOCKET, libc::SO_SNDTIMEO);
 
 /// Sockets that are open, and clients of the configuration socket.
 const SOCKETS: &[AllowedCall] = &[

@@ -29,20 +29,20 @@ pub(super) fn checks() -> Vec<Check> {
     };
     let each = tunnels.iter().flat_map(|tunnel| {
         let name = &tunnel.interface;
+        let word = file_argument(name, tunnel.file.as_deref());
         let fine = Check::ok(NAME, format!("{name} works"));
         let fine = tunnel.findings.is_empty().then_some(fine);
         let findings = tunnel.findings.iter();
         fine.into_iter().chain(findings.map(move |finding| {
             let text = format!("{name}: {}", finding.text);
-            Check::warn(NAME, text, fix(finding.code, name))
+            Check::warn(NAME, text, fix(finding.code, name, &word))
         }))
     });
     each.collect()
 }
 
 /// Returns advice about a finding, by its code.
-fn fix(code: FindingCode, interface: &str) -> String {
-    let word = file_argument(interface);
+fn fix(code: FindingCode, interface: &str, word: &str) -> String {
     match code {
         FindingCode::Down | FindingCode::ProcessEnded | FindingCode::Changing => {
             format!("`taupe up {word}`, or `taupe down {interface}`")

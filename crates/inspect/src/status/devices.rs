@@ -4,7 +4,7 @@ use super::findings::{self, Finding};
 use super::peers::FilePeers;
 use super::{current_file, peers};
 use std::collections::HashSet;
-use taupe_adapter::State as Journals;
+use taupe_adapter::State;
 use taupe_client::{Device, DeviceStatus, PeerStatus, PublicKey};
 
 /// Running devices, by the names of their interfaces.
@@ -70,7 +70,7 @@ fn shared_peers<'a>(
 /// errors, because a network may appear or another tunnel end later.
 #[must_use]
 pub fn warnings(interface: &str) -> Vec<String> {
-    let Some(header) = Journals::default().of_running(interface) else {
+    let Some(header) = State::default().of_running(interface) else {
         return Vec::new();
     };
     let (devices, file) = (Devices::read(), current_file(&header));
@@ -100,7 +100,7 @@ pub fn warnings(interface: &str) -> Vec<String> {
 /// The device cannot be read.
 pub fn peers_with_endpoint(interface: &str) -> Result<HashSet<PublicKey>, taupe_client::Error> {
     let device = taupe_client::read(interface)?;
-    let file = Journals::default().of_running(interface);
+    let file = State::default().of_running(interface);
     let file = file.as_ref().and_then(current_file);
     let file = FilePeers::of(file.as_ref());
     let peers = device.status.peers.iter();

@@ -2,11 +2,11 @@
 
 use super::code::FindingCode;
 use super::findings::Finding;
-use crate::tunnel::file_argument;
-use taupe_adapter::{Place, Setting, State, verify};
+use taupe_adapter::{Journals, Place, Setting, verify};
 
-/// Compares the settings that `up` made with the system's.
-pub(super) fn findings(interface: &str) -> Vec<Finding> {
+/// Compares the settings that `up` made with the system's. `word` is the argument by which
+/// `taupe reload` finds the tunnel.
+pub(super) fn findings(interface: &str, word: &str) -> Vec<Finding> {
     let findings = match verify(interface) {
         Ok(findings) => findings.unwrap_or_default(),
         Err(error) => {
@@ -14,10 +14,9 @@ pub(super) fn findings(interface: &str) -> Vec<Finding> {
             return vec![Finding::new(FindingCode::SettingsUnknown, text)];
         }
     };
-    let word = file_argument(interface);
     let findings = findings
         .iter()
-        .map(|finding| Finding::new(code(finding.setting), with_advice(finding, &word)));
+        .map(|finding| Finding::new(code(finding.setting), with_advice(finding, word)));
     findings.collect()
 }
 
@@ -35,8 +34,8 @@ pub fn with_advice(finding: &taupe_adapter::Finding, word: &str) -> String {
 }
 
 /// Returns a note if the interface was renamed or moved to another namespace.
-pub(super) fn relocation_note(interface: &str) -> Option<String> {
-    match State::default().place(interface)? {
+pub(super) fn relocation_note(journals: &Journals, interface: &str) -> Option<String> {
+    match journals.place(interface)? {
         Place::Here => None,
         Place::Renamed(name) => Some(format!("its interface has been renamed to {name}")),
         Place::Elsewhere => Some(

@@ -8,6 +8,7 @@ use super::device;
 use super::up_process::{self, StartError, UpCaller};
 use crate::console::say;
 use crate::plan_note::with_remedy;
+use crate::progress_line::LongCommand;
 use crate::remarks::with_command;
 use crate::{FAILED, complain};
 use rustix::process::{Signal, getpid, kill_process};
@@ -168,6 +169,7 @@ fn bring_up(order: &UpOrder) -> Result<ExitCode, TunnelCommandError> {
     let conf = Conf::find(&order.file, compatibility)?;
     let file = read(&conf, compatibility, caller.is_none())?;
     if !order.foreground {
+        let _long = LongCommand::begin("bringing the tunnel up");
         up_process::start(&conf, order.override_routes, compatibility)?;
         return Ok(ExitCode::SUCCESS);
     }

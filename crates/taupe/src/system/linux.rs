@@ -20,6 +20,7 @@ use std::path::PathBuf;
 use std::sync::mpsc;
 use std::time::Duration;
 use taupe_adapter::State;
+use taupe_adapter::journal::Header;
 use taupe_client::PublicKey;
 use taupe_config::file::File;
 use taupe_confine::{Rights, restrict_thread};
@@ -79,17 +80,21 @@ pub(crate) fn state_folder(
 /// Returns a message for each tunnel whose process was killed. The routes and rules that it left
 /// may cut off the machine, and no device can report them.
 pub(crate) fn killed_tunnels(is_asked_for: impl Fn(&str) -> bool) -> Vec<String> {
-    let mut killed = State::default().killed();
-    killed.retain(|name| is_asked_for(name));
-    let message = |name: &String| {
+    let journals = State::default().read();
+    let killed = journals.headers().filter(|header| {
+        let name = &header.interface;
+        is_asked_for(name) && journals.is_killed(name)
+    });
+    let message = |header: &Header| {
+        let name = &header.interface;
         format!(
             "the process of {name} was killed; traffic for its networks, or of its selected \
              applications, is lost until `taupe up {}` starts it again or `taupe down {name}` undoes \
              its settings",
-            file_argument(name)
+            file_argument(name, Some(&header.config))
         )
     };
-    killed.iter().map(message).collect()
+    killed.map(message).collect()
 }
 
 /// Returns the names that the file of a tunnel gives to its peers.

@@ -6,6 +6,7 @@ use super::frame_tunnel::TunnelEvent;
 use super::tunnel::{PreparedTunnel, WindowsTunnelError};
 use crate::console::say;
 use crate::logging;
+use crate::progress_line::LongCommand;
 use crate::system;
 use std::process::ExitCode;
 use std::sync::mpsc::channel;
@@ -19,6 +20,7 @@ pub(crate) fn main<D: Driver>(order: &RunOrder) -> ExitCode {
 }
 
 fn run<D: Driver>(order: &RunOrder) -> Result<(), WindowsTunnelError> {
+    let long = LongCommand::begin("bringing the tunnel up");
     let tunnel = PreparedTunnel::read(&order.file, order.mode, &|line| say(line))?;
     let name = tunnel.conf.interface.clone();
     let (sender, events) = channel();
@@ -28,6 +30,7 @@ fn run<D: Driver>(order: &RunOrder) -> Result<(), WindowsTunnelError> {
     };
     system::on_signal(on_end, || {}).map_err(WindowsTunnelError::Interrupt)?;
     let tunnel = tunnel.open::<D>((sender, events))?;
+    drop(long);
     say(&format_args!(
         "[#] {name} is up; `taupe show {name}` prints its state, Ctrl-C takes it down"
     ));

@@ -2,7 +2,7 @@
 
 use crate::closed::kill_device;
 use crate::{INTERFACE, World, read};
-use rustix::process::Signal;
+use rustix::process::{Pid, Signal, kill_process};
 use std::collections::BTreeSet;
 use std::os::unix::net::UnixDatagram;
 use std::path::Path;
@@ -70,6 +70,20 @@ pub(crate) fn served() -> Result<()> {
     let rebound = get(&["--header", "Host: evil.example"], "/metrics")?.stdout;
     ensure!(rebound.ends_with("421"), "{rebound}");
     ensure!(get(&[], "/")?.stdout.ends_with("404"), "another path");
+    step("the process that parses requests");
+    let [parser] = server.children("metrics-server")[..] else {
+        return Err(Error::unmet("there is no such process"));
+    };
+    let status = std::fs::read_to_string(format!("/proc/{parser}/status"));
+    let status = status.map_err(Error::io("its state"))?;
+    let rights = ["CapPrm:\t0000000000000000", "NoNewPrivs:\t1", "Seccomp:\t2"];
+    for right in rights {
+        let is_there = status.lines().any(|line| line == right);
+        ensure!(is_there, "no {right}: {status}");
+    }
+    let root = std::fs::read_dir(format!("/proc/{parser}/root"));
+    let files = root.map_err(Error::io("its root directory"))?.count();
+    ensure!(files == 0, "{files} files in its root directory");
     step("misuse");
     // The socket of another service, of another kind.
     let datagrams = scratch("datagrams").display().to_string();
@@ -109,6 +123,9 @@ pub(crate) fn served() -> Result<()> {
     step("a socket that nobody serves");
     server.signal(Signal::KILL)?;
     server.wait(SOON)?;
+    wait_until("the end of the process that parses requests", SOON, || {
+        Ok(is_gone(parser))
+    })?;
     let mut again = world
         .near
         .spawn(&[&[&*program, "metrics"], &path[..]].concat())?;
@@ -117,7 +134,28 @@ pub(crate) fn served() -> Result<()> {
         Ok(get(&["--unix-socket", &socket], "/metrics")?
             .stdout
             .ends_with("# EOF\n200"))
-    })
+    })?;
+    step("a killed process that parses requests");
+    for parser in again.children("metrics-server") {
+        let id = i32::try_from(parser).ok().and_then(Pid::from_raw);
+        let id = id.ok_or_else(|| Error::unmet(format!("{parser} is no process")))?;
+        kill_process(id, Signal::KILL).map_err(Error::io("a signal"))?;
+    }
+    let ended = again.wait(SOON)?;
+    ensure!(ended.code() == Some(1), "{ended}: {}", again.output());
+    let says_why = again
+        .output()
+        .contains("the process that serves the metrics has ended");
+    ensure!(says_why, "{}", again.output());
+    Ok(())
+}
+
+/// Returns true if a process does not exist, or has ended and is not yet removed.
+fn is_gone(process: u32) -> bool {
+    let state = std::fs::read_to_string(format!("/proc/{process}/stat")).unwrap_or_default();
+    state
+        .rsplit_once(')')
+        .is_none_or(|(_, rest)| rest.starts_with(" Z"))
 }
 
 /// The help, the dashboard and the alert rules name metrics that exist.
