@@ -1,6 +1,7 @@
 //! State shared by the threads of a device, and their channels to the control loop: commands, and
 //! a bounded queue of handshake messages.
 
+use std::borrow::Cow;
 use std::net::SocketAddr;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
@@ -13,7 +14,8 @@ use taupe_os_linux::udp::Socket;
 use taupe_protocol::limits::{MAX_QUEUED_HANDSHAKES, UNDER_LOAD_BACKLOG};
 use taupe_protocol::time::Instant;
 use taupe_protocol::{
-    DataPath, DropReason, Endpoint, HandshakeQueue, HandshakeResult, TakenHandshakes, TokenBucket,
+    DataPath, DropReason, Durations, Endpoint, HandshakeQueue, HandshakeResult, Histogram,
+    TakenHandshakes, TokenBucket,
 };
 use taupe_runtime::clock;
 use taupe_runtime::configuration_socket::{AnswerRequest, names_an_endpoint};
@@ -38,6 +40,8 @@ pub(crate) struct Shared {
     pub(crate) mtu: AtomicUsize,
     pub(crate) handshakes: Handshakes,
     pub(crate) queue_counters: QueueCounters,
+    /// Times for which portions of packets have waited in the fair queues.
+    pub(crate) queue_times: Histogram,
     pub(crate) underlay: UnderlayState,
     pub(crate) waker: Arc<Waker>,
     pub(crate) resolver: Arc<dyn Resolver>,
@@ -137,8 +141,8 @@ impl QueueCounters {
 }
 
 impl Shared {
-    /// Returns the counters of the device.
-    pub(crate) fn device_counters(&self) -> Vec<Counter> {
+    /// Returns the counters of a device with some lanes.
+    pub(crate) fn device_counters(&self, lanes: usize) -> Vec<Counter> {
         let counter = |group: &'static str, name: &'static str, count| Counter {
             group: group.into(),
             name: name.into(),
@@ -158,8 +162,42 @@ impl Shared {
             counter("queue", "dropped-as-signal", dropped_as_signal),
             counter("queue", "dropped-over-limit", dropped_over_limit),
         ];
-        drops.into_iter().chain(handshakes).chain(queue).collect()
+        let lanes = u64::try_from(lanes).unwrap_or(u64::MAX);
+        let times = [
+            (HANDSHAKE_TIMES, counters.handshake_times()),
+            (QUEUE_TIMES, self.queue_times.durations()),
+        ];
+        let times = times
+            .into_iter()
+            .flat_map(|(group, times)| times_of(group, &times));
+        let others = queue.into_iter().chain([counter("device", "lanes", lanes)]);
+        drops
+            .into_iter()
+            .chain(handshakes)
+            .chain(others)
+            .chain(times)
+            .collect()
     }
+}
+
+/// Groups of counters that are histograms, in microseconds.
+const HANDSHAKE_TIMES: &str = "handshake-time";
+const QUEUE_TIMES: &str = "queue-time";
+
+/// Returns a histogram as counters: each range by its greatest duration in microseconds, the rest as
+/// `more`, and the sum of the durations.
+fn times_of(group: &'static str, times: &Durations) -> impl Iterator<Item = Counter> + use<> {
+    let bounds = Durations::BOUNDS
+        .iter()
+        .map(|it| it.as_micros().to_string().into());
+    let names: Vec<Cow<'static, str>> = bounds.chain(["more".into()]).collect();
+    let ranges = names.into_iter().zip(times.counts());
+    let sum = ("sum".into(), times.microseconds());
+    ranges.chain([sum]).map(move |(name, count)| Counter {
+        group: group.into(),
+        name,
+        count,
+    })
 }
 
 /// Command from another thread to the control loop.
@@ -192,6 +230,7 @@ impl Shared {
             mtu: AtomicUsize::new(0),
             handshakes: Handshakes::default(),
             queue_counters: QueueCounters::default(),
+            queue_times: Histogram::default(),
             underlay,
             waker,
             resolver,

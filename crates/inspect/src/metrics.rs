@@ -1,6 +1,8 @@
 //! Figures of tunnels and devices as OpenMetrics text.
 
-use crate::status::{self, FindingCode, State, Status, StatusError};
+use crate::processes::Subject;
+use crate::rules::resolved;
+use crate::status::{self, FindingCode, Looked, State, Status, StatusError};
 use core::fmt;
 use prometheus_client::collector::Collector;
 use prometheus_client::encoding::{
@@ -8,11 +10,17 @@ use prometheus_client::encoding::{
 };
 use prometheus_client::metrics::MetricType;
 use prometheus_client::registry::{Registry, Unit};
-use std::collections::HashMap;
+use std::collections::{BTreeMap, HashMap};
+use taupe_config::application::AppRules;
+use taupe_config::file::Key;
+use taupe_protocol::Durations;
 
 /// Peers of a device up to which their series have names. Names may change, and each name is a
 /// series of its own.
 const MAX_NAMED_PEERS: usize = 1000;
+
+/// Rules of a tunnel that have a series each.
+const MAX_APPLICATIONS: usize = 1000;
 
 /// Format of the text.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -57,6 +65,16 @@ struct TunnelFigures {
     findings: Vec<(&'static str, u64)>,
     /// Packets dropped by its eBPF programs, by reasons.
     drops: Vec<(String, u64)>,
+    applications: Vec<ApplicationFigures>,
+}
+
+/// A rule of a tunnel's file.
+#[derive(Debug)]
+struct ApplicationFigures {
+    key: &'static str,
+    application: String,
+    /// Number of running processes that it matches.
+    processes: u64,
 }
 
 #[derive(Debug)]
@@ -84,8 +102,42 @@ impl Metrics {
     /// # Errors
     /// See [`StatusError`].
     pub fn read(version: &'static str) -> Result<Self, StatusError> {
-        let (status, devices) = status::look_with_devices()?;
-        Ok(Self::of(version, &status, devices))
+        let Looked {
+            status,
+            devices,
+            rules,
+        } = status::look_with_devices()?;
+        let mut metrics = Self::of(version, &status, devices);
+        metrics.count_processes(rules);
+        Ok(metrics)
+    }
+
+    /// Adds the numbers of running processes that the rules of each tunnel match.
+    fn count_processes(&mut self, rules: BTreeMap<String, AppRules>) {
+        if rules.is_empty() {
+            return;
+        }
+        let running = Subject::all();
+        for (interface, rules) in rules {
+            let tunnel = self.tunnels.iter_mut().find(|it| it.interface == interface);
+            let Some(tunnel) = tunnel else { continue };
+            let rules = resolved(rules);
+            let allowed = rules.allowed.iter().map(|rule| (Key::AllowedApps, rule));
+            let disallowed = rules
+                .disallowed
+                .iter()
+                .map(|rule| (Key::DisallowedApps, rule));
+            let figures = allowed.chain(disallowed).map(|(key, rule)| {
+                let is_matched = |it: &&Subject| rule.application.matches(&it.process());
+                let processes = running.iter().filter(is_matched).count();
+                ApplicationFigures {
+                    key: key.name(),
+                    application: rule.application.to_string(),
+                    processes: u64::try_from(processes).unwrap_or(u64::MAX),
+                }
+            });
+            tunnel.applications = figures.take(MAX_APPLICATIONS).collect();
+        }
     }
 
     fn of(
@@ -151,6 +203,7 @@ impl TunnelFigures {
             state: tunnel.state,
             findings,
             drops: counters.map(|it| (it.name.clone(), it.count)).collect(),
+            applications: Vec::new(),
         }
     }
 }
@@ -184,6 +237,38 @@ impl DeviceFigures {
             interface,
         }
     }
+
+    /// Returns the counters of a group.
+    fn group(&self, group: &str) -> impl Iterator<Item = &(String, String, u64)> {
+        self.counters.iter().filter(move |it| it.0 == group)
+    }
+}
+
+/// Durations of a device.
+struct TimeFigures {
+    /// The greatest durations of the ranges in seconds, and the number of durations in each range.
+    ranges: Vec<(f64, u64)>,
+    /// Their sum.
+    seconds: f64,
+}
+
+impl TimeFigures {
+    /// Returns the durations of a group of counters, which are in microseconds. A device leaves out
+    /// counters that are 0. Returns `None` for devices of other programs.
+    fn of(device: &DeviceFigures, group: &str) -> Option<Self> {
+        device.group("device").next()?;
+        let count = |name: &str| {
+            let mut counters = device.group(group);
+            let found = counters.find(|counter| counter.1 == name);
+            found.map_or(0, |(_, _, count)| *count)
+        };
+        let bounds = Durations::BOUNDS.iter();
+        let ranges = bounds.map(|it| (it.as_secs_f64(), count(&it.as_micros().to_string())));
+        Some(Self {
+            ranges: ranges.chain([(f64::INFINITY, count("more"))]).collect(),
+            seconds: count("sum") as f64 / 1e6,
+        })
+    }
 }
 
 /// A family of metrics, while it is written.
@@ -195,6 +280,12 @@ impl Family<'_> {
         metric.encode_counter::<NoLabelSet, _, u64>(&count, None)
     }
 
+    fn histogram(&mut self, labels: &[(&str, &str)], times: &TimeFigures) -> fmt::Result {
+        let count = times.ranges.iter().map(|(_, count)| count).sum();
+        let mut metric = self.0.encode_family(&labels)?;
+        metric.encode_histogram::<NoLabelSet>(times.seconds, count, &times.ranges, None)
+    }
+
     fn gauge(&mut self, labels: &[(&str, &str)], value: impl EncodeGaugeValue) -> fmt::Result {
         self.0.encode_family(&labels)?.encode_gauge(&value)
     }
@@ -203,7 +294,9 @@ impl Family<'_> {
 impl Collector for Metrics {
     fn encode(&self, mut encoder: DescriptorEncoder<'_>) -> fmt::Result {
         self.write_tunnels(&mut encoder)?;
+        self.write_applications(&mut encoder)?;
         self.write_devices(&mut encoder)?;
+        self.write_times(&mut encoder)?;
         self.write_peers(&mut encoder)
     }
 }
@@ -267,12 +360,61 @@ impl Metrics {
         Ok(())
     }
 
+    fn write_applications(&self, encoder: &mut DescriptorEncoder<'_>) -> fmt::Result {
+        let help = "Running processes that a rule of the tunnel's file matches.";
+        let name = "taupe_application_processes";
+        let mut processes = family(encoder, MetricType::Gauge, name, None, help)?;
+        for tunnel in &self.tunnels {
+            for it in &tunnel.applications {
+                let labels = [
+                    ("tunnel", &*tunnel.interface),
+                    ("key", it.key),
+                    ("application", &it.application),
+                ];
+                processes.gauge(&labels, it.processes)?;
+            }
+        }
+        Ok(())
+    }
+
+    fn write_times(&self, encoder: &mut DescriptorEncoder<'_>) -> fmt::Result {
+        for (group, name, help) in [
+            (
+                "handshake-time",
+                "taupe_handshake_duration",
+                "Time from an initiation of the device to the response.",
+            ),
+            (
+                "queue-time",
+                "taupe_queue_wait",
+                "Time for which packets, or portions of them, have waited in the fair queue. Packets that need \
+                 not wait are not counted.",
+            ),
+        ] {
+            let seconds = Some(&Unit::Seconds);
+            let mut times = family(encoder, MetricType::Histogram, name, seconds, help)?;
+            for device in &self.devices {
+                if let Some(histogram) = TimeFigures::of(device, group) {
+                    times.histogram(&[("device", &device.interface)], &histogram)?;
+                }
+            }
+        }
+        Ok(())
+    }
+
     fn write_devices(&self, encoder: &mut DescriptorEncoder<'_>) -> fmt::Result {
         let help = "Peers of the device.";
         let mut peers = family(encoder, MetricType::Gauge, "taupe_peers", None, help)?;
         for device in &self.devices {
             let count = u64::try_from(device.peers.len()).unwrap_or(u64::MAX);
             peers.gauge(&[("device", &device.interface)], count)?;
+        }
+        let help = "Lanes of the device: queues that are carried by different threads.";
+        let mut lanes = family(encoder, MetricType::Gauge, "taupe_device_lanes", None, help)?;
+        for device in &self.devices {
+            for (_, _, count) in device.group("device").filter(|it| it.1 == "lanes") {
+                lanes.gauge(&[("device", &device.interface)], *count)?;
+            }
         }
         for (group, name, label, help) in [
             (
@@ -297,8 +439,7 @@ impl Metrics {
         ] {
             let mut counters = family(encoder, MetricType::Counter, name, None, help)?;
             for device in &self.devices {
-                let of_group = device.counters.iter().filter(|it| it.0 == group);
-                for (_, value, count) in of_group {
+                for (_, value, count) in device.group(group) {
                     counters.counter(&[("device", &device.interface), (label, value)], *count)?;
                 }
             }

@@ -26,6 +26,7 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 use taupe_adapter::journal::Header;
 use taupe_adapter::{Journals, State as JournalFolder};
 use taupe_client::PublicKey;
+use taupe_config::application::AppRules;
 use taupe_config::destinations::table_for_peers;
 use taupe_config::file::{File, Forwarded, Key, Peer as FilePeer, PeerName};
 use taupe_os_linux::netlink::{Netlink, NetlinkError};
@@ -65,10 +66,18 @@ pub fn look(file: Option<&OsStr>) -> Result<Status, StatusError> {
     Sources::read(file)?.status()
 }
 
-/// As [`look`] for all tunnels; also returns the devices whose interfaces are in this network namespace,
-/// or that carry one of these tunnels, with their names.
-pub(crate) fn look_with_devices()
--> Result<(Status, Vec<(String, taupe_client::Device)>), StatusError> {
+/// State of all tunnels, and parts of what it follows from.
+pub(crate) struct Looked {
+    pub(crate) status: Status,
+    /// Devices whose interfaces are in this network namespace, or that carry one of the tunnels, with
+    /// their names.
+    pub(crate) devices: Vec<(String, taupe_client::Device)>,
+    /// Rules of each tunnel's file, by the tunnel's name. Tunnels without rules are left out.
+    pub(crate) rules: BTreeMap<String, AppRules>,
+}
+
+/// As [`look`] for all tunnels.
+pub(crate) fn look_with_devices() -> Result<Looked, StatusError> {
     let sources = Sources::read(None)?;
     let status = sources.status()?;
     let outer: HashSet<_> = status
@@ -78,11 +87,20 @@ pub(crate) fn look_with_devices()
         .collect();
     let is_here =
         |name: &str| taupe_os_linux::interface::index(name).is_some() || outer.contains(name);
+    let with_rules = sources.tunnels.into_iter().filter_map(|(name, file)| {
+        let rules = file?.transparent.apps;
+        (!rules.allowed.is_empty() || !rules.disallowed.is_empty()).then_some((name, rules))
+    });
+    let rules = with_rules.collect();
     // Sockets of other network namespaces may be in the same folder.
     let devices: BTreeMap<_, _> = sources.devices.into_all().into_iter().collect();
     let devices = devices.into_iter().filter(|(name, _)| is_here(name));
     let devices = devices.collect();
-    Ok((status, devices))
+    Ok(Looked {
+        status,
+        devices,
+        rules,
+    })
 }
 
 /// Content of `taupe status --json`. While `schema` stays the same, members may be added, but none

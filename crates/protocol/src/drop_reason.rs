@@ -1,7 +1,9 @@
 //! Reasons for dropping packets and messages, results of handshakes, and the counters of both.
 
+use crate::histogram::{Durations, Histogram};
 use core::fmt;
 use core::sync::atomic::{AtomicU64, Ordering};
+use core::time::Duration;
 
 /// Reason for dropping a packet or message.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -225,6 +227,7 @@ pub struct Counters(Values);
 struct Values {
     drops: [AtomicU64; DropReason::ALL.len()],
     handshakes: [AtomicU64; HandshakeResult::ALL.len()],
+    handshake_times: Histogram,
 }
 
 impl Counters {
@@ -238,6 +241,19 @@ impl Counters {
     #[must_use]
     pub fn handshakes(&self, result: HandshakeResult) -> u64 {
         self.0.handshakes[result as usize].load(Ordering::Relaxed)
+    }
+
+    /// Returns the times from this device's initiations to the responses that completed their
+    /// handshakes. Of an initiation that was repeated, the last one counts.
+    #[must_use]
+    pub fn handshake_times(&self) -> Durations {
+        self.0.handshake_times.durations()
+    }
+
+    pub(crate) fn add_handshake_time(&self, time: Duration) {
+        let mut durations = Durations::default();
+        durations.add(time);
+        self.0.handshake_times.add(&durations);
     }
 
     pub(crate) fn count_handshake(&self, result: HandshakeResult) {

@@ -17,7 +17,10 @@
 //!
 //! - `counter=GROUP NAME N` (device, `get`): events since the device was started, if N is not 0. Groups
 //!   are `drop` (names: [`DropReason::code`](taupe_protocol::DropReason::code)), `handshake`
-//!   ([`HandshakeResult::code`](taupe_protocol::HandshakeResult::code)) and `queue`.
+//!   ([`HandshakeResult::code`](taupe_protocol::HandshakeResult::code)) and `queue`. In the groups
+//!   `handshake-time` and `queue-time`, a name is the greatest duration of a range in microseconds
+//!   ([`Durations::BOUNDS`](taupe_protocol::Durations::BOUNDS)), `more` for longer ones; `sum` is the sum
+//!   of all durations in microseconds. The group `device` has the number of `lanes`.
 //! - `endpoint_name=HOST:PORT` (peer, `set` and `get`): the name that is resolved again when the
 //!   peer does not answer. In `set` it comes with or without an `endpoint`, in `get` after it. An
 //!   empty value, or an `endpoint` alone, removes the name. A name without an endpoint has no

@@ -68,6 +68,11 @@ impl RunningLanes {
         &self.first
     }
 
+    /// Returns the number of lanes.
+    pub(super) fn count(&self) -> usize {
+        self.lanes.len()
+    }
+
     /// Starts the threads that carry packets from the TUN queues.
     pub(super) fn start_outbound(&self) -> Result<(), StartError> {
         for RunningLane { lane, .. } in &self.lanes {

@@ -12,7 +12,7 @@ impl Control {
         match request {
             Request::Get => {
                 let status = self.driver.device().status();
-                let counters = self.shared.device_counters();
+                let counters = self.shared.device_counters(self.lanes.count());
                 taupe_uapi::answer_get_with(&status, self.port, self.mark, &counters)
             }
             Request::Set(set) => {

@@ -9,6 +9,7 @@ use taupe_packet::ip::Packet;
 use taupe_packet::queue::{FairQueue, FlowHasher, QueueStats, Shape};
 use taupe_packet::split::Split;
 use taupe_packet::virtio::VirtioHeader;
+use taupe_protocol::Durations;
 use taupe_protocol::time::Instant;
 use taupe_runtime::{clock, random};
 use tracing::{debug, trace};
@@ -55,6 +56,8 @@ pub(super) struct Backlog {
     delay: Duration,
     /// Counts that are included in the device's.
     counted: QueueStats,
+    /// Times that are not included in the device's yet.
+    times: Durations,
 }
 
 /// A packet in a buffer.
@@ -85,6 +88,7 @@ impl Backlog {
             used: Instant::default(),
             delay: Duration::ZERO,
             counted: QueueStats::default(),
+            times: Durations::default(),
         }
     }
 
@@ -185,6 +189,7 @@ impl Backlog {
         let Some(mut portion) = self.queue.dequeue(now.0, room, discard) else {
             return 0;
         };
+        self.times.add(Duration::from_nanos(portion.waited));
         let buffered = portion.handle.get();
         let packet = buffered.buffer.get(buffered.range.clone());
         carry(Segments {
@@ -222,6 +227,10 @@ impl Backlog {
         if stats != self.counted {
             lane.shared.queue_counters.add(self.counted, stats);
             self.counted = stats;
+        }
+        if !self.times.is_empty() {
+            lane.shared.queue_times.add(&self.times);
+            self.times = Durations::default();
         }
     }
 

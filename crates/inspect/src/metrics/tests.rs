@@ -37,6 +37,17 @@ fn peer(key: &str, name: &str) -> Peer {
     }
 }
 
+/// Returns the lines of a histogram's ranges.
+fn ranges(name: &str, counts: [u64; 11]) -> String {
+    let bounds = [
+        "0.0001", "0.0005", "0.002", "0.01", "0.025", "0.05", "0.1", "0.25", "1.0", "5.0", "+Inf",
+    ];
+    let lines = bounds.iter().zip(counts).map(|(bound, count)| {
+        format!("{name}_seconds_bucket{{le=\"{bound}\",device=\"home\"}} {count}")
+    });
+    lines.collect::<Vec<_>>().join("\n")
+}
+
 #[test]
 fn the_whole_text() {
     let mut one = device(2);
@@ -49,6 +60,11 @@ fn the_whole_text() {
         ("drop", "mac1", 3),
         ("handshake", "initiated", 2),
         ("queue", "marked", 1),
+        ("device", "lanes", 4),
+        ("handshake-time", "500", 2),
+        ("handshake-time", "25000", 1),
+        ("handshake-time", "more", 1),
+        ("handshake-time", "sum", 7_500_000),
         ("later", "unknown", 1),
     ] {
         one.counters.push(taupe_uapi::Counter {
@@ -92,9 +108,19 @@ fn the_whole_text() {
         "taupe_tunnel_findings{tunnel=\"home\",code=\"no-route\"} 1".to_owned(),
         "taupe_capture_dropped_packets_total{tunnel=\"home\",reason=\"no-room\"} 4".to_owned(),
         "taupe_peers{device=\"home\"} 2".to_owned(),
+        "taupe_device_lanes{device=\"home\"} 4".to_owned(),
         "taupe_dropped_packets_total{device=\"home\",reason=\"mac1\"} 3".to_owned(),
         "taupe_handshakes_total{device=\"home\",result=\"initiated\"} 2".to_owned(),
         "taupe_queue_segments_total{device=\"home\",action=\"marked\"} 1".to_owned(),
+        "taupe_handshake_duration_seconds_sum{device=\"home\"} 7.5".to_owned(),
+        "taupe_handshake_duration_seconds_count{device=\"home\"} 4".to_owned(),
+        ranges(
+            "taupe_handshake_duration",
+            [0, 2, 2, 2, 3, 3, 3, 3, 3, 3, 4],
+        ),
+        "taupe_queue_wait_seconds_sum{device=\"home\"} 0.0".to_owned(),
+        "taupe_queue_wait_seconds_count{device=\"home\"} 0".to_owned(),
+        ranges("taupe_queue_wait", [0; 11]),
         format!("taupe_peer_received_bytes_total{named} {}", u64::MAX),
         format!("taupe_peer_received_bytes_total{unnamed} 0"),
         format!("taupe_peer_sent_bytes_total{named} 7"),
@@ -103,12 +129,14 @@ fn the_whole_text() {
         format!("taupe_peer_unanswered_handshakes{named} 0"),
         format!("taupe_peer_unanswered_handshakes{unnamed} 0"),
     ];
-    assert_eq!(samples, expected);
+    assert_eq!(samples.join("\n"), expected.join("\n"));
     assert!(text.ends_with("# EOF\n"), "{text}");
     // Every family has its type and its help before its samples.
-    for line in &expected {
+    for line in &samples {
         let name = line.split('{').next().expect("a name");
-        let family = name.strip_suffix("_total").unwrap_or(name);
+        let suffixes = ["_total", "_sum", "_count", "_bucket"].into_iter();
+        let mut family = suffixes.filter_map(|suffix| name.strip_suffix(suffix));
+        let family = family.next().unwrap_or(name);
         for kind in ["TYPE", "HELP"] {
             assert!(
                 text.contains(&format!("# {kind} {family} ")),
@@ -178,4 +206,34 @@ fn the_older_format_names_counters_as_their_samples() {
         "{text}"
     );
     assert!(!text.contains("# EOF"), "{text}");
+}
+
+#[test]
+fn running_processes_of_selected_applications_are_counted() {
+    let own = std::env::current_exe().expect("a program");
+    let text = format!(
+        "[Interface]\nPrivateKey = yAnz5TF+lXXJte14tji3zlMNq+hd2rYUIgJBgB3fBmk=\n\
+         AllowedApps = {}, /no/such/program\n",
+        own.display()
+    );
+    let file = taupe_config::file::parse(text.as_bytes(), taupe_config::file::Dialect::Taupe).file;
+    let rules = file.expect("a file").transparent.apps;
+    let tunnels = ["home", "other"].map(Tunnel::named).into();
+    let mut metrics = Metrics::of("1", &status(tunnels), Vec::new());
+    metrics.count_processes(BTreeMap::from([("home".to_owned(), rules)]));
+    let text = metrics.text(Format::OpenMetrics);
+    let lines = text
+        .lines()
+        .filter(|it| it.starts_with("taupe_application_processes{"));
+    let counts: Vec<_> = lines
+        .map(|line| line.rsplit_once(' ').expect("a number"))
+        .collect();
+    let [(one, count), (missing, "0")] = counts[..] else {
+        panic!("{counts:?}");
+    };
+    assert!(one.contains("tunnel=\"home\",key=\"AllowedApps\""), "{one}");
+    assert!(one.contains(&*own.display().to_string()), "{one}");
+    assert!(missing.contains("/no/such/program"), "{missing}");
+    // Other tests of this program may run beside this one.
+    assert!(count.parse::<u64>().expect("a number") >= 1, "{count}");
 }

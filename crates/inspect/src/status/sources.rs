@@ -17,7 +17,7 @@ pub(super) struct Sources {
     pub(super) devices: Devices,
     /// Names of the tunnels, with the current content of their files, if these can be read and have no
     /// errors.
-    tunnels: BTreeMap<String, Option<File>>,
+    pub(super) tunnels: BTreeMap<String, Option<File>>,
 }
 
 impl Sources {

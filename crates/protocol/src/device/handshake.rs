@@ -355,6 +355,11 @@ impl Core {
             .sessions
             .insert(Arc::clone(&session), Arc::clone(&entry.peer));
         let mut state = lock(&entry.peer.state);
+        if let Some(sent) = state.initiation.last_sent {
+            self.path
+                .counters()
+                .add_handshake_time(now.boot.since(sent));
+        }
         state.sessions.install_initiated(session);
         state.lanes.note_session(lanes);
         state.endpoint = Some(from);

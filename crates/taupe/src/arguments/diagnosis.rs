@@ -164,17 +164,21 @@ Metrics:
   taupe_tunnel_state{tunnel, state}                  1 for the state it has
   taupe_tunnel_findings{tunnel, code}                as in `taupe status --json`
   taupe_capture_dropped_packets_total{tunnel, reason}    by its eBPF programs
-  taupe_peers{device}
+  taupe_application_processes{tunnel, key, application}    running now
+  taupe_peers{device}, taupe_device_lanes{device}
   taupe_dropped_packets_total{device, reason}
   taupe_handshakes_total{device, result}    initiated, responded, unanswered
   taupe_queue_segments_total{device, action}    marked, dropped-as-signal,
                                                 dropped-over-limit
+  and the histograms, with the label {device}:
+  taupe_handshake_duration_seconds    from an initiation to the response
+  taupe_queue_wait_seconds            of packets that had to wait to be sent
   and with the labels {device, public_key, name} for each peer:
   taupe_peer_received_bytes_total, taupe_peer_sent_bytes_total
   taupe_peer_latest_handshake_timestamp_seconds
   taupe_peer_unanswered_handshakes
   A device with more than 1000 peers has no names. Devices of other programs
-  have no counters of drops, handshakes and segments.";
+  have only figures of peers.";
 
 pub(super) const METRICS_STATUS: &str = "\
 Exit status:
