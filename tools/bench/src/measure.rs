@@ -13,8 +13,10 @@
 //! - [`load`] measures a transfer with the cores that it keeps busy, [`order`] counts what TCP notices of reordered packets,
 //! - [`gateway`] measures a server with several clients at once,
 //! - [`peers`] measures a server before and after it gets many peers, [`flood`] a server that
-//!   receives handshakes from strangers.
+//!   receives handshakes from strangers,
+//! - [`commands`] measures Taupe's commands.
 
+pub mod commands;
 pub mod connections;
 pub mod cost;
 mod datagrams;

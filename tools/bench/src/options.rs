@@ -85,6 +85,8 @@ pub enum Section {
     MemorySlope,
     /// Cost of many peers.
     Peers,
+    /// Times of Taupe's commands, in at least 20 rounds. Default: only with --full.
+    Commands,
     /// Throughput during a flood of handshakes. Default: only with --full.
     Flood,
     /// Published table: OpenVPN and WireGuard on 1 Gbit/s.
@@ -120,6 +122,7 @@ impl Section {
             | Self::UserspaceVsKernel2021 => true,
             // Here peers accumulate, or a virtual machine has to boot.
             Self::MemorySlope
+            | Self::Commands
             | Self::Peers
             | Self::Freebsd2022
             | Self::HandshakePq
@@ -183,6 +186,7 @@ impl Options {
             | Section::Packets
             | Section::Stages
             | Section::MemorySlope
+            | Section::Commands
             | Section::Flood
                 if self.sections.is_empty() =>
             {

@@ -2,12 +2,13 @@
 //!
 //! Keys of one kind share a prefix: `tcp/STREAMS/DIRECTION`, `udp/SIZE/rate`, `udp/SIZE/gso/rate`,
 //! `qperf/TEST`, `latency/STATE/QUANTILE`, `beside/LINK/STREAMS/…`, `cost/…`, `memory/…`,
-//! `peers/COUNT/…`, `gateway/CLIENTS/DIRECTION`, `workers/COUNT/DIRECTION`, `flood/KIND/DIRECTION`.
+//! `command/NAME`, `peers/COUNT/…`, `gateway/CLIENTS/DIRECTION`, `workers/COUNT/DIRECTION`, `flood/KIND/DIRECTION`.
 
 mod load;
 
 pub use load::{LoadSubject, beside, beside_key};
 
+use super::commands::CommandsFound;
 use super::cost::Usage;
 use super::flood::{FloodKind, FloodedTransfer};
 use super::iperf::{Direction, Flow, Transfer};
@@ -112,6 +113,28 @@ pub fn latency(state: State, found: &RoundTrips) -> Vec<Sample> {
     let (key, title) = (format!("{key}/lost"), format!("{title}: lost"));
     let lost = Metric::new(key, title, Unit::Share, Better::Lower);
     samples.push((lost, found.loss()));
+    samples
+}
+
+/// `command/up`, a sample of each run, and `command/up/p90`, for each command; `command/load`, the number
+/// of runnable processes before.
+pub fn commands(found: &CommandsFound) -> Vec<Sample> {
+    let seconds = |key, title| Metric::new(key, title, Unit::Seconds, Better::Lower);
+    let mut samples = Vec::new();
+    for command in &found.commands {
+        let (key, title) = (
+            format!("command/{}", command.name),
+            format!("taupe {}", command.name.replace('-', " ")),
+        );
+        let p90 = seconds(format!("{key}/p90"), format!("{title}: p90"));
+        let metric = seconds(key, title);
+        let runs = command.seconds.iter();
+        samples.extend(runs.map(|took| (metric.clone(), *took)));
+        samples.extend(command.p90().map(|took| (p90, took)));
+    }
+    let title = "runnable processes before the commands";
+    let load = Metric::new("command/load", title, Unit::Count, Better::Lower);
+    samples.push((load, found.load));
     samples
 }
 

@@ -10,7 +10,7 @@ use crate::measure::iperf::{self, Direction, Flow};
 use crate::measure::metrics::{self, LoadSubject, State};
 use crate::measure::packets::{self, SendMode};
 use crate::measure::qperf::{self, Test};
-use crate::measure::{connections, flood, latency, load, memory, peers, stages};
+use crate::measure::{commands, connections, flood, latency, load, memory, peers, stages};
 use crate::pair::Link;
 use crate::tables::gigabit;
 use std::rc::Rc;
@@ -24,6 +24,9 @@ const ROUND_TRIPS: usize = 3_000;
 
 /// Packet sizes in bytes.
 const SIZES: [u16; 3] = [64, 512, 1420];
+
+/// Runs of each command, at least.
+const COMMAND_ROUNDS: u32 = 20;
 
 type Work = Box<dyn FnOnce(&mut Bench) -> Result<()>>;
 
@@ -101,6 +104,9 @@ impl Plan {
             plan.peers(&options.peers);
         }
         plan.stop_all(&options.link);
+        if options.has(Section::Commands) {
+            plan.commands();
+        }
         if options.has(Section::Gateway) {
             plan.gateway(&options.clients);
         }
@@ -366,6 +372,18 @@ impl Plan {
             let found = stages::measure(&running.session, &mut running.servers, seconds)?;
             if let Some(found) = found {
                 bench.record(contestant, metrics::stages(&found));
+            }
+            Ok(())
+        });
+    }
+
+    fn commands(&mut self) {
+        let rounds = self.rounds.max(COMMAND_ROUNDS);
+        let estimate = f64::from(rounds) * 3.0;
+        self.step("commands", "command", estimate, move |bench| {
+            let found = commands::measure(rounds)?;
+            for (metric, sample) in metrics::commands(&found) {
+                bench.report.record("taupe", &metric, sample);
             }
             Ok(())
         });

@@ -151,6 +151,17 @@ pub fn all() -> Vec<Target> {
         )
     });
     all.extend(handshakes());
+    for (title, key, most) in [
+        ("taupe up", "command/up", 0.6),
+        ("taupe status", "command/status", 15e-3),
+        ("taupe flows", "command/flows", 30e-3),
+        ("taupe app allow", "command/app-allow", 80e-3),
+        ("taupe down", "command/down", 0.45),
+        ("taupe doctor, first", "command/doctor-fresh", 0.5),
+        ("taupe check", "command/check", 20e-3),
+    ] {
+        all.push(absolute(title, Of(key), AtMost(most), Unit::Seconds));
+    }
     for (title, key) in [
         (
             "TCP share left in a flood without mac1, up",
