@@ -73,7 +73,7 @@ pub(crate) fn system_servers() -> Vec<IpAddr> {
 }
 
 /// Returns the servers in a `resolv.conf(5)`. Without any, the C library asks this machine.
-fn nameservers(resolv_conf: &str) -> Vec<IpAddr> {
+pub(crate) fn nameservers(resolv_conf: &str) -> Vec<IpAddr> {
     let server = |line: &str| {
         let mut words = line.split_ascii_whitespace();
         let server = words.next().filter(|word| *word == "nameserver");

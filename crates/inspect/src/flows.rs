@@ -413,7 +413,7 @@ fn why(
 }
 
 /// Returns the local and the remote address of a socket. IPv4-mapped addresses become IPv4.
-fn endpoints(connection: &SocketId) -> [SocketAddr; 2] {
+pub(crate) fn endpoints(connection: &SocketId) -> [SocketAddr; 2] {
     let [local, remote] = connection.addresses.map(|octets| match connection.family {
         Family::V4 => {
             let [a, b, c, d, ..] = octets;

@@ -24,6 +24,7 @@ cfg_if::cfg_if! {
         pub mod flows;
         pub mod metrics;
         pub mod processes;
+        pub mod prove;
         pub mod report;
         pub mod rules;
         pub mod status;

@@ -4,7 +4,7 @@ use crate::executables::{escaped, in_path};
 use std::collections::HashSet;
 use std::ffi::OsStr;
 use std::fs;
-use std::os::unix::ffi::OsStringExt as _;
+use std::os::unix::ffi::{OsStrExt as _, OsStringExt as _};
 use std::path::{Path, PathBuf};
 use taupe_config::application::Process;
 
@@ -125,6 +125,18 @@ impl Subject {
         self
     }
 
+    /// Returns the path of the executable.
+    #[must_use]
+    pub fn path(&self) -> &Path {
+        Path::new(OsStr::from_bytes(&self.path))
+    }
+
+    /// Returns the path of the control group in cgroup2.
+    #[must_use]
+    pub fn cgroup(&self) -> &Path {
+        Path::new(OsStr::from_bytes(&self.cgroup))
+    }
+
     /// Returns the properties by which rules decide.
     #[must_use]
     pub fn process(&self) -> Process<'_> {
@@ -205,7 +217,6 @@ fn cgroup(id: &str) -> Vec<u8> {
 mod tests {
     use super::*;
     use std::net::UdpSocket;
-    use std::os::unix::ffi::OsStrExt as _;
 
     #[test]
     fn this_process_is_found() {

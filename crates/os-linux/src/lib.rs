@@ -1,7 +1,7 @@
 //! Safe wrappers for the parts of Linux that need `unsafe` or are easy to get wrong. Each wrapper
 //! documents the kernel behaviour that it relies on. Policy belongs in the callers.
 //!
-//! [`tun`] and [`udp`] transfer batches of packets. [`netlink`] configures links, addresses,
+//! [`tun`] and [`udp`] transfer batches of packets; [`packet_socket`] captures them. [`netlink`] configures links, addresses,
 //! routes, rules and nf_tables, and [`watch`] reports changes to them. The other modules deal with
 //! processes: namespaces, mounts, descriptors, signals, memory and scheduling.
 //!
@@ -21,6 +21,7 @@ pub mod namespace;
 pub mod netlink;
 pub mod own_program;
 pub mod packet_process;
+pub mod packet_socket;
 pub mod process;
 pub mod seccomp;
 pub mod security;

@@ -87,6 +87,26 @@ pub fn get(socket: BorrowedFd<'_>, option: IntOption) -> io::Result<c_int> {
     Ok(value)
 }
 
+/// Binds a socket to the interface of this name (`SO_BINDTODEVICE`; since Linux 5.7 without rights).
+///
+/// # Errors
+///
+/// The kernel's: `ENODEV` if there is no such interface, `EPERM` without the right.
+pub fn bind_to_interface(socket: BorrowedFd<'_>, name: &str) -> io::Result<()> {
+    // SAFETY: the kernel reads at most `name.len()` bytes at `name`, which is live, and adds the NUL
+    // itself. The descriptor is open while borrowed.
+    let result = unsafe {
+        libc::setsockopt(
+            socket.as_raw_fd(),
+            libc::SOL_SOCKET,
+            libc::SO_BINDTODEVICE,
+            name.as_ptr().cast(),
+            name.len() as libc::socklen_t,
+        )
+    };
+    check(result)
+}
+
 /// Attaches a program that selects which of the sockets on a shared port receives a datagram
 /// (`SO_ATTACH_REUSEPORT_CBPF`, Linux 4.5). The program returns an index into the sockets in the
 /// order in which they were bound.

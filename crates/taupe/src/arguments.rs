@@ -10,6 +10,7 @@ mod boringtun;
 mod device;
 mod diagnosis;
 mod exec;
+mod prove;
 mod quick;
 mod taupe;
 mod tunnels;
@@ -73,6 +74,8 @@ pub(crate) enum Order {
     Status(StatusOrder),
     /// List connections and their tunnels.
     Flows(FlowsOrder),
+    /// Prove that an application's traffic goes through its tunnel.
+    Prove(ProveOrder),
     /// Print changes of tunnels as they happen.
     Events(EventsOrder),
     /// Print or serve figures for a monitoring system.
@@ -224,6 +227,21 @@ pub(crate) struct FlowsOrder {
     pub(crate) json: bool,
     /// Continue, and print changes.
     pub(crate) follow: bool,
+}
+
+/// Arguments of `taupe prove`.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub(crate) struct ProveOrder {
+    /// A path, a name in `PATH`, or a process id.
+    pub(crate) application: OsString,
+    /// Name of the tunnel. Default: the one that selects the application.
+    pub(crate) tunnel: Option<String>,
+    pub(crate) duration: Duration,
+    /// A STUN server of the user's choice.
+    pub(crate) stun: Option<SocketAddr>,
+    /// Send a packet in clear that the capture must see.
+    pub(crate) control: bool,
+    pub(crate) json: bool,
 }
 
 /// Arguments of `taupe doctor`.

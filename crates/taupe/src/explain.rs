@@ -24,7 +24,7 @@ pub(crate) fn main(order: &ExplainOrder) -> ExitCode {
 }
 
 /// Returns the error of an explanation, with advice.
-fn with_advice(error: &ExplainError) -> String {
+pub(crate) fn with_advice(error: &ExplainError) -> String {
     match error {
         ExplainError::Wrong(_) => format!("{error}; `taupe check` lists them"),
         ExplainError::NoTunnel => format!("{error}; --conf CONF explains the effect of a file"),

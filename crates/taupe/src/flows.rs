@@ -89,7 +89,7 @@ pub(crate) fn text(flows: &Flows) -> String {
 }
 
 /// Formats a flow as one line.
-fn line(flow: &Flow) -> String {
+pub(crate) fn line(flow: &Flow) -> String {
     let who = match (&flow.application, flow.pid) {
         (Some(application), Some(pid)) => format!("{application} ({pid})"),
         _ => "no process".into(),

@@ -13,7 +13,7 @@
 //! Exceptions: `wg` and `wg-quick` have the exit status of those programs, as have the commands
 //! that `wg` has too, where wrong usage is 1. `exec` returns the command's status, or 125 to 127 as
 //! `env` does. `taupe status` returns the state of tunnels: 0 up, 1 down, 2 degraded, 3 unknown. `taupe
-//! up --foreground` returns 75 if its device failed.
+//! prove` returns 3 if it could not observe, since 1 means a leak. `taupe up --foreground` returns 75 if its device failed.
 
 #![forbid(unsafe_code)]
 
@@ -62,6 +62,7 @@ cfg_if::cfg_if! {
         mod plan;
         mod plan_note;
         mod progress;
+        mod prove;
         mod repeat;
         mod report;
         mod root;

@@ -6,8 +6,8 @@ use crate::daemon::{self, DaemonError};
 use crate::device::Device;
 use crate::plan::DevicePlan;
 use crate::{FAILED, MISUSED, complain, exit_status};
-use crate::{allowed_ips, app, check, doctor, events, exec, explain, flows, proxy, report, status};
-use crate::{metrics, other_version, packet_process, tunnel, wg};
+use crate::{allowed_ips, app, check, doctor, events, exec, explain, flows, prove, proxy, report};
+use crate::{metrics, other_version, packet_process, status, tunnel, wg};
 use std::ffi::OsString;
 use std::io::Write as _;
 use std::process::ExitCode;
@@ -36,6 +36,12 @@ pub fn main<D: Device>() -> ExitCode {
     {
         return metrics::server::main();
     }
+    if let [program, argument] = &*arguments
+        && program == prove::probe::PROGRAM
+        && argument == prove::probe::ARGUMENT
+    {
+        return prove::probe::main();
+    }
     match Starter::of_this_process(&arguments) {
         Ok(None) => {}
         Ok(Some(starter)) => return ended(daemon::run_for::<D>(starter)),
@@ -59,6 +65,7 @@ pub fn main<D: Device>() -> ExitCode {
         Order::App(order) => app::main(&order, &arguments),
         Order::Status(order) => status::main(&order, &arguments),
         Order::Flows(order) => flows::main(&order, &arguments),
+        Order::Prove(order) => prove::main(&order, &arguments),
         Order::Events(order) => events::main(&order, &arguments),
         Order::Metrics(order) => metrics::main(&order, &arguments),
         Order::Doctor(order) => doctor::main(&order),

@@ -2,7 +2,7 @@
 
 use super::device::DeviceArguments;
 use super::{Action, ArgumentError, Environment, Order, TunnelOrder};
-use super::{applications, diagnosis, exec, tunnels};
+use super::{applications, diagnosis, exec, prove, tunnels};
 use crate::command_line::common::{
     ALLOWED_IPS_EXAMPLES, ALLOWED_IPS_STATUS, AllowedIps, CHECK_EXAMPLES, CHECK_JSON, CHECK_STATUS,
     CheckArguments, EXIT_STATUS, FILES, FileArgument, RETRIES, STRIP_EXAMPLES, STRIP_STATUS, Wg,
@@ -105,6 +105,12 @@ enum Command {
         diagnosis::FLOWS_EXAMPLES,
     ]))]
     Flows(diagnosis::FlowsArguments),
+    /// Prove that an application's traffic uses its tunnel
+    #[command(after_long_help = text(&[
+        prove::PROVE, prove::PROVE_VERDICTS, prove::PROVE_LIMITS, prove::PROVE_JSON,
+        prove::PROVE_STATUS, prove::PROVE_EXAMPLES,
+    ]))]
+    Prove(prove::ProveArguments),
     /// Print changes of tunnels as they happen
     #[command(after_long_help = text(&[
         diagnosis::EVENTS, diagnosis::EVENTS_JSON, diagnosis::EVENTS_COMMAND,
@@ -177,6 +183,7 @@ impl Taupe {
             Command::App(app) => Order::App(app.order()),
             Command::Status(status) => Order::Status(status.order()),
             Command::Flows(flows) => Order::Flows(flows.order()),
+            Command::Prove(prove) => Order::Prove(prove.order()),
             Command::Events(events) => Order::Events(events.order()),
             Command::Metrics(metrics) => Order::Metrics(metrics.order()),
             Command::Doctor(doctor) => Order::Doctor(doctor.order()),

@@ -21,7 +21,7 @@ pub const COMMAND_GROUPS: &[CommandGroup] = &[
     },
     CommandGroup {
         title: "Applications",
-        commands: &["app", "lock", "flows", "explain"],
+        commands: &["app", "lock", "flows", "explain", "prove"],
     },
     CommandGroup {
         title: "One command, or a proxy",

@@ -1,0 +1,260 @@
+//! Content of `taupe prove --json`. As in `taupe status --json`, members are only ever added.
+
+use crate::explain::Step;
+use crate::flows::Flow;
+use serde::Serialize;
+use std::net::SocketAddr;
+
+/// Result of an observation.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Outcome {
+    /// Nothing of the application has left in clear.
+    NothingFound,
+    /// Something has left in clear.
+    Leak,
+    /// The observation cannot count as evidence.
+    NotObserved,
+}
+
+/// Reason why an observation cannot count as evidence.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Unobserved {
+    /// The control's packet was not seen.
+    ControlNotSeen,
+    /// The capture has lost packets.
+    PacketsLost,
+    /// There were more flows than the tables hold.
+    TablesFull,
+    /// The probe could not be started.
+    ProbeNotStarted,
+    /// The tunnel's rules do not select the probe.
+    ProbeNotSelected,
+    /// A signal has ended the observation early.
+    Interrupted,
+}
+
+/// Path of a probe's packet, as the capture saw it.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum ProbeVerdict {
+    /// It has entered the tunnel, and no other interface.
+    Tunnel,
+    /// It was seen nowhere.
+    Blocked,
+    /// It has left in clear.
+    LeftInClear,
+    /// It has left in clear, as the file says about its destination.
+    ByFile,
+    /// It was not sent.
+    NotTried,
+}
+
+/// A probe.
+#[derive(Clone, Debug, Serialize)]
+#[expect(missing_docs, reason = "members of JSON whose names say it")]
+pub struct ProbeReport {
+    pub name: &'static str,
+    pub verdict: ProbeVerdict,
+    /// Where it was sent.
+    pub destination: Option<SocketAddr>,
+    /// Where it has left in clear: interface, destination on the wire, milliseconds since the
+    /// beginning.
+    pub interface: Option<String>,
+    pub seen_destination: Option<SocketAddr>,
+    pub after_ms: Option<u64>,
+    /// Error of its socket, or the reason why it was not tried.
+    pub note: Option<String>,
+}
+
+/// The control: a packet from a process that is not selected.
+#[derive(Clone, Debug, Serialize)]
+#[expect(missing_docs, reason = "members of JSON whose names say it")]
+pub struct ControlReport {
+    /// False with `--no-control`.
+    pub tried: bool,
+    pub seen: bool,
+    pub destination: Option<SocketAddr>,
+    pub interface: Option<String>,
+    /// True if every process is selected, so that a packet socket sent it.
+    pub by_packet_socket: bool,
+    /// Error of its socket.
+    pub note: Option<String>,
+}
+
+/// Packets that were counted.
+#[derive(Clone, Debug, Serialize)]
+#[expect(missing_docs, reason = "members of JSON whose names say it")]
+pub struct TrafficReport {
+    /// WireGuard packets of the tunnel. With offloads, one may be several datagrams.
+    pub wireguard_sent: u64,
+    pub wireguard_received: u64,
+    /// Packets in clear from the application's sockets, and their flows (the first 20).
+    pub clear_packets: u64,
+    pub clear: Vec<ClearReport>,
+    /// Packets from its sockets that the file lets bypass the tunnel.
+    pub bypassing_packets: u64,
+    /// Packets in clear from other processes' sockets.
+    pub other_packets: u64,
+    /// Packets in clear to which no socket fits.
+    pub unattributed_packets: u64,
+    /// Packets that the capture has lost.
+    pub lost_packets: u64,
+}
+
+/// A flow of the application in clear.
+#[derive(Clone, Debug, Serialize)]
+#[expect(missing_docs, reason = "members of JSON whose names say it")]
+pub struct ClearReport {
+    pub interface: String,
+    pub protocol: u8,
+    pub source: SocketAddr,
+    pub destination: SocketAddr,
+    pub packets: u64,
+    pub after_ms: u64,
+}
+
+/// A report.
+#[derive(Debug, Serialize)]
+#[expect(missing_docs, reason = "members of JSON whose names say it")]
+pub struct ProofReport {
+    /// Version of the format.
+    pub schema: u32,
+    pub result: Outcome,
+    pub reasons: Vec<Unobserved>,
+    pub application: String,
+    pub tunnel: String,
+    pub is_up: bool,
+    /// Effect of the kill switch; null while the tunnel is up.
+    pub kill_switch: Option<String>,
+    /// As `taupe explain` prints it.
+    pub steps: Vec<Step>,
+    pub processes: Vec<u32>,
+    pub flows: Vec<Flow>,
+    pub seconds: f64,
+    pub asked_seconds: u64,
+    /// Interfaces by which packets can leave.
+    pub uplinks: Vec<String>,
+    pub traffic: TrafficReport,
+    /// How the probe acted as the application.
+    pub probe: String,
+    pub probes: Vec<ProbeReport>,
+    pub control: ControlReport,
+}
+
+impl ProofReport {
+    /// Concludes from the facts of the report.
+    #[must_use]
+    pub fn conclude(mut self) -> Self {
+        let is_leak = |probe: &ProbeReport| probe.verdict == ProbeVerdict::LeftInClear;
+        if self.control.tried && !self.control.seen {
+            self.reasons.push(Unobserved::ControlNotSeen);
+        }
+        if self.traffic.lost_packets > 0 {
+            self.reasons.push(Unobserved::PacketsLost);
+        }
+        // A leak that was seen is one, whatever else was missed.
+        self.result = if self.traffic.clear_packets > 0 || self.probes.iter().any(is_leak) {
+            Outcome::Leak
+        } else if self.reasons.is_empty() {
+            Outcome::NothingFound
+        } else {
+            Outcome::NotObserved
+        };
+        self
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn report() -> ProofReport {
+        ProofReport {
+            schema: 1,
+            result: Outcome::NotObserved,
+            reasons: Vec::new(),
+            application: "/usr/bin/mole".into(),
+            tunnel: "home".into(),
+            is_up: true,
+            kill_switch: None,
+            steps: Vec::new(),
+            processes: Vec::new(),
+            flows: Vec::new(),
+            seconds: 1.0,
+            asked_seconds: 1,
+            uplinks: Vec::new(),
+            traffic: TrafficReport {
+                wireguard_sent: 1,
+                wireguard_received: 1,
+                clear_packets: 0,
+                clear: Vec::new(),
+                bypassing_packets: 5,
+                other_packets: 5,
+                unattributed_packets: 5,
+                lost_packets: 0,
+            },
+            probe: String::new(),
+            probes: Vec::new(),
+            control: ControlReport {
+                tried: true,
+                seen: true,
+                destination: None,
+                interface: None,
+                by_packet_socket: false,
+                note: None,
+            },
+        }
+    }
+
+    fn probe(verdict: ProbeVerdict) -> ProbeReport {
+        ProbeReport {
+            name: "udp",
+            verdict,
+            destination: None,
+            interface: None,
+            seen_destination: None,
+            after_ms: None,
+            note: None,
+        }
+    }
+
+    #[test]
+    fn only_what_left_in_clear_is_a_leak() {
+        for (verdict, expected) in [
+            (ProbeVerdict::Tunnel, Outcome::NothingFound),
+            (ProbeVerdict::Blocked, Outcome::NothingFound),
+            (ProbeVerdict::ByFile, Outcome::NothingFound),
+            (ProbeVerdict::NotTried, Outcome::NothingFound),
+            (ProbeVerdict::LeftInClear, Outcome::Leak),
+        ] {
+            let mut report = report();
+            report.probes = vec![probe(verdict)];
+            assert_eq!(report.conclude().result, expected, "{verdict:?}");
+        }
+        let mut in_clear = report();
+        in_clear.traffic.clear_packets = 1;
+        assert_eq!(in_clear.conclude().result, Outcome::Leak);
+    }
+
+    #[test]
+    fn a_blind_or_lossy_capture_is_no_evidence_but_its_leaks_are() {
+        let mut blind = report();
+        blind.control.seen = false;
+        let mut lossy = report();
+        lossy.traffic.lost_packets = 1;
+        for mut unobserved in [blind, lossy] {
+            unobserved.probes = vec![probe(ProbeVerdict::Tunnel)];
+            let mut concluded = unobserved.conclude();
+            assert_eq!(concluded.result, Outcome::NotObserved);
+            assert_eq!(concluded.reasons.len(), 1);
+            concluded.reasons.clear();
+            concluded.probes.push(probe(ProbeVerdict::LeftInClear));
+            assert_eq!(concluded.conclude().result, Outcome::Leak);
+        }
+        let mut omitted = report();
+        (omitted.control.tried, omitted.control.seen) = (false, false);
+        assert_eq!(omitted.conclude().result, Outcome::NothingFound);
+    }
+}

@@ -1,0 +1,251 @@
+//! `taupe prove`: evidence that an application's traffic goes through its tunnel.
+//!
+//! ```text
+//! prove ─┬─ watch    captures what leaves by every interface, and attributes it
+//!        ├─ control  sends a packet that must be seen in clear
+//!        └─ actor    starts the probe: this program in the place of the application's executable
+//!             └─ probe   sends packets, each with a nonce
+//! ```
+//!
+//! Nothing that it creates outlives it. The probe's place exists only in the probe's own mount
+//! namespace, and the probe ends when its standard input is closed. It adds no rule: the application's
+//! own rule selects the probe.
+
+mod actor;
+mod control;
+mod plan;
+pub(crate) mod probe;
+mod text;
+mod watch;
+
+use crate::arguments::ProveOrder;
+use crate::console::{NotPrinted, print};
+use crate::interrupt::Interrupt;
+use crate::root;
+use control::Control;
+use plan::Plan;
+use std::ffi::OsString;
+use std::io;
+use std::process::ExitCode;
+use std::time::{Duration, Instant};
+use taupe_adapter::Compatibility;
+use taupe_inspect::flows::FlowsError;
+use taupe_inspect::json;
+use taupe_inspect::prove::{
+    Nonces, Outcome, ProbeReport, ProbeVerdict, ProofReport, ProofTarget, TargetError, Unobserved,
+};
+use taupe_inspect::tunnel::file_argument;
+use taupe_os_linux::netlink::NetlinkError;
+use watch::Watch;
+
+/// Exit status if the observation cannot count as evidence.
+const NOT_OBSERVED: u8 = 3;
+
+/// Nonces of the two controls. Those of the probes follow.
+const CONTROLS: usize = 2;
+
+/// Time in which the capture must see a control.
+const CONTROL_TIME: Duration = Duration::from_secs(2);
+
+/// Time in which packets of the last probe may still come.
+const SETTLING: Duration = Duration::from_millis(300);
+
+/// Reason why nothing was observed.
+#[derive(Debug, thiserror::Error)]
+enum ProveError {
+    #[error(transparent)]
+    NotRoot(#[from] root::RootError),
+    #[error("{}", with_advice(.0))]
+    Target(#[from] TargetError),
+    #[error(transparent)]
+    System(#[from] NetlinkError),
+    #[error("{}", crate::flows::with_advice(.0))]
+    Flows(#[from] FlowsError),
+    #[error("cannot capture packets: {0}")]
+    Capture(#[source] io::Error),
+    #[error("cannot catch signals: {0}")]
+    Signals(#[source] io::Error),
+    #[error(transparent)]
+    Output(#[from] NotPrinted),
+}
+
+fn with_advice(error: &TargetError) -> String {
+    match error {
+        TargetError::Explain(error) => crate::explain::with_advice(error),
+        TargetError::NotSelected {
+            application,
+            tunnels,
+        } => match tunnels.first() {
+            Some(tunnel) => format!(
+                "{error}; `sudo taupe app allow {} {application}` selects it",
+                file_argument(tunnel)
+            ),
+            None => error.to_string(),
+        },
+        TargetError::Ambiguous { .. } => format!("{error}; choose one with --tunnel NAME"),
+        TargetError::NoSuchTunnel { .. } => {
+            format!("{error}; `taupe status` lists the tunnels that are")
+        }
+        error => error.to_string(),
+    }
+}
+
+/// Observes, and prints the report.
+pub(crate) fn main(order: &ProveOrder, arguments: &[OsString]) -> ExitCode {
+    let report = match run(order, arguments) {
+        Ok(report) => report,
+        Err(error) => return crate::complain(&error, NOT_OBSERVED),
+    };
+    let text = match order.json {
+        true => json::text(&report),
+        false => text::text(&report),
+    };
+    let status = match report.result {
+        Outcome::NothingFound => ExitCode::SUCCESS,
+        Outcome::Leak => crate::FAILED.into(),
+        Outcome::NotObserved => NOT_OBSERVED.into(),
+    };
+    match print(text.as_bytes()) {
+        Ok(()) => status,
+        // Exit status 1 would mean a leak.
+        Err(error) if error.is_broken_pipe() => NOT_OBSERVED.into(),
+        Err(error) => crate::complain(&error, NOT_OBSERVED),
+    }
+}
+
+fn run(order: &ProveOrder, arguments: &[OsString]) -> Result<ProofReport, ProveError> {
+    root::require(Compatibility::Taupe, arguments)?;
+    let target = ProofTarget::find(&order.application, order.tunnel.as_deref())?;
+    let interrupt = Interrupt::catching(|| {}, || {}).map_err(ProveError::Signals)?;
+    let uplinks = target.uplinks()?;
+    let (is_up, lock) = target.state()?;
+    let plan = Plan::new(&target, &uplinks, order.stun);
+    let mut random = [0; 8];
+    taupe_runtime::random::fill(&mut random);
+    let nonces = Nonces::new(random);
+
+    // Starting the probe takes the longest, and needs no capture.
+    let actor = actor::start(&target.subject);
+    let mut reasons = Vec::new();
+    let (mut actor, probe) = match actor {
+        Ok(actor) => match target.selects(actor.id()) {
+            true => {
+                let description = actor.description.clone();
+                (Some(actor), description)
+            }
+            false => {
+                reasons.push(Unobserved::ProbeNotSelected);
+                let why = "the tunnel's rules did not select it, although it had the application's \
+                           executable path, user and control group";
+                (None, why.to_owned())
+            }
+        },
+        Err(error) => {
+            reasons.push(Unobserved::ProbeNotStarted);
+            (None, error.to_string())
+        }
+    };
+    let count = CONTROLS + plan.probes.len();
+    let own = actor.as_ref().map(actor::Actor::id);
+    let begun = Instant::now();
+    let mut watch = Watch::begin(&target, nonces.clone(), count, own).map_err(ProveError::Capture)?;
+
+    let control = Control::new(&target, &uplinks, order.control);
+    let mut notes = [control.send(&nonces.nonce(0)), None];
+    watch.until(CONTROL_TIME.min(order.duration), &interrupt, |watch| {
+        !control.is_tried() || watch.has_seen(0)
+    });
+    let mut outcomes = Vec::new();
+    for (number, planned) in (CONTROLS..).zip(&plan.probes) {
+        let outcome = match (&planned.skipped, &mut actor) {
+            (Some(why), _) => probe::Answer::Skipped(why.clone()),
+            (None, None) => probe::Answer::Skipped("there is no probe".into()),
+            (None, Some(_)) if interrupt.is_set() => probe::Answer::Skipped("interrupted".into()),
+            (None, Some(actor)) => actor.ask(planned, &nonces.nonce(number)),
+        };
+        if let probe::Answer::Sent {
+            port: Some(port), ..
+        } = outcome
+        {
+            watch.add_tcp_probe(number, port);
+        }
+        watch.turn();
+        outcomes.push(outcome);
+    }
+    watch.until(order.duration.saturating_sub(begun.elapsed()), &interrupt, |_| false);
+    // A signal does not end the observation before the packets of the probes could come.
+    watch.settle(SETTLING);
+    let is_interrupted = interrupt.is_set();
+    if is_interrupted {
+        reasons.push(Unobserved::Interrupted);
+    }
+    notes[1] = control.send(&nonces.nonce(1));
+    interrupt.set(false);
+    watch.until(CONTROL_TIME, &interrupt, |watch| {
+        !control.is_tried() || watch.has_seen(1)
+    });
+    let processes = target.processes(own.as_slice());
+    let flows = target.flows(&processes)?;
+    drop(actor);
+    let elapsed = begun.elapsed();
+    let seen = watch.finish();
+    if seen.observed.is_incomplete {
+        reasons.push(Unobserved::TablesFull);
+    }
+    let probes = (CONTROLS..).zip(plan.probes.iter().zip(&outcomes));
+    let probes = probes.map(|(number, (planned, outcome))| {
+        judge(&target, &seen, number, planned, outcome)
+    });
+    let report = ProofReport {
+        schema: 1,
+        result: Outcome::NotObserved,
+        reasons,
+        application: target.subject.shown_path(),
+        tunnel: target.tunnel.clone(),
+        is_up,
+        kill_switch: (!is_up).then(|| lock.to_string()),
+        steps: target.steps(),
+        processes,
+        flows,
+        seconds: elapsed.as_secs_f64(),
+        asked_seconds: order.duration.as_secs(),
+        uplinks: uplinks.links.iter().map(|(_, name)| text::escaped(name)).collect(),
+        probe,
+        probes: probes.collect(),
+        control: control.report(&seen, notes),
+        traffic: seen.traffic(&target),
+    };
+    Ok(report.conclude())
+}
+
+/// Judges a probe by what the capture has seen.
+fn judge(
+    target: &ProofTarget,
+    seen: &watch::Seen,
+    number: usize,
+    planned: &plan::PlannedProbe,
+    outcome: &probe::Answer,
+) -> ProbeReport {
+    let clear = seen.observed.in_clear.get(&number);
+    let verdict = match (clear, outcome) {
+        (Some(sighting), _) => match sighting.destination {
+            Some(destination) if target.bypasses(destination) => ProbeVerdict::ByFile,
+            _ => ProbeVerdict::LeftInClear,
+        },
+        (None, _) if seen.observed.in_tunnel.contains_key(&number) => ProbeVerdict::Tunnel,
+        (None, probe::Answer::Skipped(_)) => ProbeVerdict::NotTried,
+        (None, probe::Answer::Sent { .. } | probe::Answer::Refused(_)) => ProbeVerdict::Blocked,
+    };
+    ProbeReport {
+        name: planned.name,
+        verdict,
+        destination: planned.destination,
+        interface: clear.map(|sighting| seen.interface(sighting.interface)),
+        seen_destination: clear.and_then(|sighting| sighting.destination),
+        after_ms: clear.map(|sighting| watch::milliseconds(sighting.at)),
+        note: match outcome {
+            probe::Answer::Sent { .. } => None,
+            probe::Answer::Refused(why) | probe::Answer::Skipped(why) => Some(why.clone()),
+        },
+    }
+}

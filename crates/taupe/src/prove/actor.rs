@@ -1,0 +1,209 @@
+//! The probe in the place of the application's executable.
+//!
+//! Rules recognise a process by its executable's path and name, its user and its control group. The
+//! probe has all of them. Its executable is a copy of this program, on a file system in memory that
+//! only the probe's mount namespace has, and that is mounted over the application's path there. The
+//! system's files do not change. When the probe has ended, the kernel removes the namespace and the
+//! copy, also if this process was killed.
+
+use super::plan::PlannedProbe;
+use super::probe::{ARGUMENT, Answer, PROGRAM};
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use rustix::mount::{
+    MountFlags, MountPropagationFlags, UnmountFlags, mount, mount_bind, mount_change, unmount,
+};
+use std::fs::{self, Permissions};
+use std::io::{self, Read as _, Write as _};
+use std::os::unix::fs::PermissionsExt as _;
+use std::os::unix::process::CommandExt as _;
+use std::path::Path;
+use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
+use std::thread;
+use std::time::Duration;
+use taupe_inspect::processes::Subject;
+use taupe_os_linux::namespace::{NamespaceKind, unshare};
+
+/// Time for an answer.
+const PATIENCE: Duration = Duration::from_secs(5);
+
+/// Longest answer in bytes.
+const MAX_ANSWER: usize = 4096;
+
+/// Folders over which the copy's file system can be mounted for a moment.
+const FOLDERS: [&str; 4] = ["/run", "/tmp", "/mnt", "/var"];
+
+/// Mount point of cgroup2.
+const CGROUPS: &str = "/sys/fs/cgroup";
+
+/// Reason why there is no probe.
+#[derive(Debug, thiserror::Error)]
+pub(super) enum ActorError {
+    #[error("cannot read this program: {0}")]
+    Program(#[source] io::Error),
+    #[error("cannot put the probe into the place of {path}: {source}")]
+    Place { path: String, source: io::Error },
+    #[error("cannot start the probe: {0}")]
+    Start(#[source] io::Error),
+}
+
+/// A running probe. It ends when it is dropped.
+pub(super) struct Actor {
+    child: Child,
+    requests: Option<ChildStdin>,
+    answers: ChildStdout,
+    /// Properties that it has in common with the application.
+    pub(super) description: String,
+}
+
+/// Starts the probe with the properties of a process or an executable.
+pub(super) fn start(subject: &Subject) -> Result<Actor, ActorError> {
+    let child = thread::scope(|scope| {
+        let thread = thread::Builder::new().name("probe".into());
+        // Only this thread enters the namespace, and its child inherits it.
+        let started = thread.spawn_scoped(scope, || spawn(subject));
+        let ended = started.map_err(ActorError::Start)?.join();
+        ended.unwrap_or_else(|_| Err(ActorError::Start(io::ErrorKind::Other.into())))
+    });
+    let mut child = child?;
+    let (requests, answers) = (child.stdin.take(), child.stdout.take());
+    let Some(answers) = answers else {
+        return Err(ActorError::Start(io::ErrorKind::BrokenPipe.into()));
+    };
+    let mut description = format!(
+        "it ran from the path {} as user {}",
+        subject.shown_path(),
+        subject.uid
+    );
+    if let Some(entered) = enter_cgroup(subject, child.id()) {
+        description += &match entered {
+            Ok(()) => format!(" in the control group {}", subject.shown_cgroup()),
+            Err(error) => format!(
+                "; it could not enter the control group {}: {error}",
+                subject.shown_cgroup()
+            ),
+        };
+    }
+    Ok(Actor {
+        child,
+        requests,
+        answers,
+        description,
+    })
+}
+
+/// Moves the probe into the control group of a running process, if it is another one.
+fn enter_cgroup(subject: &Subject, probe: u32) -> Option<io::Result<()>> {
+    let own = Subject::of(std::process::id())?;
+    if subject.id.is_none() || own.cgroup() == subject.cgroup() {
+        return None;
+    }
+    let relative = subject.cgroup().strip_prefix("/").unwrap_or(subject.cgroup());
+    let list = Path::new(CGROUPS).join(relative).join("cgroup.procs");
+    Some(fs::write(list, probe.to_string()))
+}
+
+fn spawn(subject: &Subject) -> Result<Child, ActorError> {
+    let path = subject.path();
+    let place = |source: io::Error| ActorError::Place {
+        path: subject.shown_path(),
+        source,
+    };
+    let program = fs::read("/proc/self/exe").map_err(ActorError::Program)?;
+    let folder = FOLDERS.into_iter().find(|folder| !path.starts_with(folder));
+    let (Some(folder), Some(name)) = (folder, path.file_name()) else {
+        return Err(place(io::ErrorKind::InvalidInput.into()));
+    };
+    unshare(NamespaceKind::Mount).map_err(place)?;
+    let private = MountPropagationFlags::PRIVATE | MountPropagationFlags::REC;
+    mount_change("/", private).map_err(|error| place(error.into()))?;
+    let flags = MountFlags::NOSUID | MountFlags::NODEV;
+    mount("taupe-probe", folder, "tmpfs", flags, c"mode=755").map_err(|error| place(error.into()))?;
+    let copy = Path::new(folder).join(name);
+    fs::write(&copy, program).map_err(place)?;
+    fs::set_permissions(&copy, Permissions::from_mode(0o755)).map_err(place)?;
+    mount_bind(&copy, path).map_err(|error| place(error.into()))?;
+    // The mount of the file keeps the file system.
+    unmount(folder, UnmountFlags::DETACH).map_err(|error| place(error.into()))?;
+    let mut command = Command::new(path);
+    command
+        .arg0(PROGRAM)
+        .arg(ARGUMENT)
+        .env_clear()
+        .current_dir("/")
+        .stdin(Stdio::piped())
+        .stdout(Stdio::piped())
+        .stderr(Stdio::null())
+        // A terminal's interrupt is for this process, which ends the probe.
+        .process_group(0);
+    if subject.uid != rustix::process::getuid().as_raw() {
+        command.gid(group(subject)).uid(subject.uid);
+    }
+    command.spawn().map_err(ActorError::Start)
+}
+
+/// Returns the group of a running process, or that of its user's number.
+fn group(subject: &Subject) -> u32 {
+    let status = subject.id.and_then(|id| fs::read_to_string(format!("/proc/{id}/status")).ok());
+    let group = status.as_deref().unwrap_or_default().lines().find_map(|line| {
+        let rest = line.strip_prefix("Gid:")?;
+        rest.split_whitespace().next()?.parse().ok()
+    });
+    group.unwrap_or(subject.uid)
+}
+
+impl Actor {
+    pub(super) fn id(&self) -> u32 {
+        self.child.id()
+    }
+
+    /// Has the probe send a packet.
+    pub(super) fn ask(&mut self, planned: &PlannedProbe, nonce: &str) -> Answer {
+        let destination = planned.destination.map(|one| one.to_string());
+        let destination = destination.unwrap_or_default();
+        let binding = planned.binding.as_deref().unwrap_or_default();
+        let request = format!("{} {destination} {nonce} {binding}\n", planned.kind.word());
+        let written = match &mut self.requests {
+            Some(requests) => requests.write_all(request.as_bytes()),
+            None => Err(io::ErrorKind::BrokenPipe.into()),
+        };
+        match written.and_then(|()| self.answer()) {
+            Ok(line) => Answer::parse(&line),
+            Err(error) => Answer::Skipped(format!("the probe does not answer: {error}")),
+        }
+    }
+
+    /// Reads a line.
+    fn answer(&mut self) -> io::Result<String> {
+        let mut line = Vec::new();
+        let patience = Timespec::try_from(PATIENCE).ok();
+        while line.len() < MAX_ANSWER {
+            let ready = poll(
+                &mut [PollFd::new(&self.answers, PollFlags::IN)],
+                patience.as_ref(),
+            );
+            match ready {
+                Ok(0) => return Err(io::ErrorKind::TimedOut.into()),
+                Err(rustix::io::Errno::INTR) => continue,
+                Ok(_) => {}
+                Err(error) => return Err(error.into()),
+            }
+            // The probe writes whole lines, and one for each request.
+            let mut part = [0; 512];
+            let count = self.answers.read(&mut part)?;
+            line.extend_from_slice(&part[..count]);
+            if count == 0 || line.ends_with(b"\n") {
+                break;
+            }
+        }
+        Ok(String::from_utf8_lossy(&line).into_owned())
+    }
+}
+
+impl Drop for Actor {
+    fn drop(&mut self) {
+        // Nothing of the probe needs an orderly end.
+        drop(self.requests.take());
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}

@@ -1,0 +1,87 @@
+//! The control: a packet from a process that is not selected. If the capture does not see it in clear,
+//! it would not see a leak either.
+
+use super::plan::{DISCARD, NOWHERE_V4, NOWHERE_V6};
+use super::probe::{BROADCAST, datagram};
+use super::watch::Seen;
+use std::io;
+use std::net::{Ipv4Addr, Ipv6Addr, SocketAddr, UdpSocket};
+use taupe_inspect::prove::{ControlReport, ProofTarget, Uplinks};
+use taupe_os_linux::packet_socket::PacketSocket;
+
+/// `ETH_P_IP`.
+const ETHERTYPE_IPV4: u16 = 0x0800;
+
+/// Sender of controls.
+#[derive(Clone, Copy)]
+pub(super) enum Control {
+    /// The user wants none.
+    Omitted,
+    /// A UDP socket of this process, which is not selected.
+    Socket(SocketAddr),
+    /// A packet socket, since every process is selected. It sends to all machines of the link, of
+    /// which none has the address.
+    PacketSocket { link: u32, address: Ipv4Addr },
+    /// No packet can leave this machine.
+    NoUplink,
+}
+
+impl Control {
+    pub(super) fn new(target: &ProofTarget, uplinks: &Uplinks, is_wanted: bool) -> Self {
+        if !is_wanted {
+            return Self::Omitted;
+        }
+        let is_selected = target.selects(std::process::id());
+        match (is_selected, uplinks.v4, uplinks.v6) {
+            (false, Some(_), _) => Self::Socket((NOWHERE_V4, DISCARD).into()),
+            (false, None, Some(_)) => Self::Socket((NOWHERE_V6, DISCARD).into()),
+            (true, Some((link, address)), _) => Self::PacketSocket { link, address },
+            _ => Self::NoUplink,
+        }
+    }
+
+    pub(super) fn is_tried(self) -> bool {
+        !matches!(self, Self::Omitted)
+    }
+
+    /// Sends a packet, and returns the error of its socket.
+    pub(super) fn send(self, nonce: &str) -> Option<String> {
+        let sent = match self {
+            Self::Omitted => Ok(()),
+            Self::Socket(to) => send_datagram(to, nonce),
+            Self::PacketSocket { link, address } => {
+                let packet = datagram(address, NOWHERE_V4, DISCARD, nonce);
+                let sender = PacketSocket::sender();
+                sender.and_then(|sender| sender.send(link, ETHERTYPE_IPV4, &BROADCAST, &packet))
+            }
+            Self::NoUplink => return Some("this machine has no default route".into()),
+        };
+        sent.err().map(|error| error.to_string())
+    }
+
+    /// Reports about the first two nonces.
+    pub(super) fn report(self, seen: &Seen, notes: [Option<String>; 2]) -> ControlReport {
+        let sightings = [0, 1].map(|number| seen.observed.in_clear.get(&number));
+        let destination = match self {
+            Self::Socket(to) => Some(to),
+            Self::PacketSocket { .. } => Some((NOWHERE_V4, DISCARD).into()),
+            Self::Omitted | Self::NoUplink => None,
+        };
+        ControlReport {
+            tried: self.is_tried(),
+            seen: sightings.iter().all(Option::is_some),
+            destination,
+            interface: sightings[0].map(|one| seen.interface(one.interface)),
+            by_packet_socket: matches!(self, Self::PacketSocket { .. }),
+            note: notes.into_iter().flatten().next(),
+        }
+    }
+}
+
+fn send_datagram(to: SocketAddr, nonce: &str) -> io::Result<()> {
+    let socket = match to {
+        SocketAddr::V4(_) => UdpSocket::bind((Ipv4Addr::UNSPECIFIED, 0)),
+        SocketAddr::V6(_) => UdpSocket::bind((Ipv6Addr::UNSPECIFIED, 0)),
+    };
+    socket?.send_to(nonce.as_bytes(), to).map(drop)
+}

@@ -1,0 +1,236 @@
+//! The capture, and the samples of sockets by which its packets are attributed.
+
+use super::text::escaped;
+use crate::interrupt::Interrupt;
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use std::collections::HashMap;
+use std::io;
+use std::time::{Duration, Instant};
+use taupe_inspect::prove::{
+    CLEAR_LISTED, ClearFlow, ClearReport, Nonces, Observation, Observed, ProofTarget, TcpProbe,
+    TrafficReport,
+};
+use taupe_os_linux::interface;
+use taupe_os_linux::packet_socket::{Direction, PacketFilter, PacketSocket, SNAP_LENGTH};
+
+/// Longest wait for packets, after which signals and samples are due.
+const TURN: Duration = Duration::from_millis(50);
+
+/// Interval between samples of the sockets.
+const SOCKETS: Duration = Duration::from_millis(250);
+
+/// Shortest interval, for a flow whose socket is unknown.
+const SOCKETS_SOON: Duration = Duration::from_millis(25);
+
+/// Interval between samples of the processes and the peers' endpoints.
+const PROCESSES: Duration = Duration::from_secs(1);
+
+/// Packets that are read before anything else is done.
+const BATCH: usize = 4096;
+
+/// A running observation.
+pub(super) struct Watch<'a> {
+    target: &'a ProofTarget,
+    capture: PacketSocket,
+    /// Counters of the tunnel's datagrams, sent and received.
+    counters: [PacketSocket; 2],
+    observation: Observation,
+    names: HashMap<u32, String>,
+    begun: Instant,
+    processes: Vec<u32>,
+    processes_read: Instant,
+    sockets_read: Instant,
+    probe: Option<u32>,
+    lost: u64,
+}
+
+/// A finished observation.
+pub(super) struct Seen {
+    pub(super) observed: Observed,
+    names: HashMap<u32, String>,
+    /// WireGuard packets, sent and received.
+    wireguard: [u64; 2],
+    lost: u64,
+}
+
+impl<'a> Watch<'a> {
+    /// Begins to capture. `probe` is the process whose packets have nonces below `count`.
+    pub(super) fn begin(
+        target: &'a ProofTarget,
+        nonces: Nonces,
+        count: usize,
+        probe: Option<u32>,
+    ) -> io::Result<Self> {
+        let own = interface::index(&target.tunnel);
+        let flows = target.outer_flows();
+        let counter = |direction| {
+            PacketSocket::count(&PacketFilter::Flows {
+                flows: &flows,
+                direction,
+            })
+        };
+        let counters = [counter(Direction::Sent)?, counter(Direction::Received)?];
+        let capture = PacketSocket::capture(&PacketFilter::Sent {
+            except: &flows,
+            only_syn_on: own,
+        })?;
+        let now = Instant::now();
+        let mut watch = Self {
+            target,
+            capture,
+            counters,
+            observation: Observation::new(nonces, count, own, &flows),
+            names: HashMap::new(),
+            begun: now,
+            processes: target.processes(probe.as_slice()),
+            processes_read: now,
+            sockets_read: now,
+            probe,
+            lost: 0,
+        };
+        watch.sample_sockets();
+        Ok(watch)
+    }
+
+    pub(super) fn has_seen(&self, number: usize) -> bool {
+        self.observation.has_seen(number)
+    }
+
+    pub(super) fn add_tcp_probe(&mut self, number: usize, port: u16) {
+        self.observation.add_tcp_probe(TcpProbe { number, port });
+    }
+
+    /// Observes for some time, or until a condition holds or a signal has come.
+    pub(super) fn until(
+        &mut self,
+        time: Duration,
+        interrupt: &Interrupt,
+        mut is_done: impl FnMut(&Self) -> bool,
+    ) {
+        let end = Instant::now() + time;
+        loop {
+            self.turn();
+            let left = end.saturating_duration_since(Instant::now());
+            if left.is_zero() || interrupt.is_set() || is_done(self) {
+                return;
+            }
+            self.wait(left.min(TURN));
+        }
+    }
+
+    /// Observes for some time, whatever happens.
+    pub(super) fn settle(&mut self, time: Duration) {
+        self.until(time, &Interrupt::default(), |_| false);
+    }
+
+    fn wait(&self, time: Duration) {
+        let time = Timespec::try_from(time).ok();
+        // An error ends the wait early.
+        let _ = poll(
+            &mut [PollFd::new(&self.capture, PollFlags::IN)],
+            time.as_ref(),
+        );
+    }
+
+    /// Reads packets that have come, and takes samples that are due.
+    pub(super) fn turn(&mut self) {
+        let at = self.begun.elapsed();
+        let mut bytes = [0; SNAP_LENGTH];
+        for _ in 0..BATCH {
+            match self.capture.receive(&mut bytes) {
+                Ok(Some(captured)) => {
+                    self.learn_name(captured.interface);
+                    let packet = &bytes[..captured.length];
+                    self.observation
+                        .packet(captured.interface, captured.protocol, packet, at);
+                }
+                Ok(None) => break,
+                // An interface has gone down. The capture continues at the others.
+                Err(_) => {}
+            }
+        }
+        let waited = self.sockets_read.elapsed();
+        if waited > SOCKETS || self.observation.has_unknown() && waited > SOCKETS_SOON {
+            self.sample_sockets();
+        }
+        if self.processes_read.elapsed() > PROCESSES {
+            self.processes = self.target.processes(self.probe.as_slice());
+            self.observation.add_endpoints(&self.target.outer_flows());
+            self.processes_read = Instant::now();
+        }
+    }
+
+    fn sample_sockets(&mut self) {
+        // Without a sample, packets stay unattributed, and the report says so.
+        if let Ok(sockets) = self.target.sockets(&self.processes) {
+            self.observation.sample(&sockets);
+        }
+        self.sockets_read = Instant::now();
+    }
+
+    /// Notes the name of an interface while it is there. The tunnel's interface may be a new one.
+    fn learn_name(&mut self, index: u32) {
+        if self.names.contains_key(&index) {
+            return;
+        }
+        let name = interface::name(index).unwrap_or_else(|| format!("interface {index}"));
+        if name == self.target.tunnel {
+            self.observation.set_tunnel(index);
+        }
+        self.names.insert(index, name);
+    }
+
+    pub(super) fn finish(mut self) -> Seen {
+        self.turn();
+        self.sample_sockets();
+        let count = |socket: &PacketSocket| socket.take_counts().unwrap_or_default();
+        self.lost += u64::from(count(&self.capture).lost);
+        let mut wireguard = [0, 1].map(|one: usize| u64::from(count(&self.counters[one]).passed));
+        let observed = self.observation.finish();
+        wireguard[0] += observed.tunnel_packets;
+        Seen {
+            observed,
+            names: self.names,
+            wireguard,
+            lost: self.lost,
+        }
+    }
+}
+
+impl Seen {
+    /// Returns the name of an interface, escaped for display.
+    pub(super) fn interface(&self, index: u32) -> String {
+        let name = self.names.get(&index);
+        name.map_or_else(|| format!("interface {index}"), |name| escaped(name))
+    }
+
+    pub(super) fn traffic(&self, target: &ProofTarget) -> TrafficReport {
+        let packets = |flows: &[ClearFlow]| flows.iter().map(|flow| flow.packets).sum();
+        let all = self.observed.clear.iter().copied();
+        let (by_file, clear): (Vec<_>, Vec<_>) =
+            all.partition(|flow| target.bypasses(flow.destination));
+        let listed = clear.iter().take(CLEAR_LISTED).map(|flow| ClearReport {
+            interface: self.interface(flow.interface),
+            protocol: flow.protocol,
+            source: flow.source,
+            destination: flow.destination,
+            packets: flow.packets,
+            after_ms: milliseconds(flow.first),
+        });
+        let [wireguard_sent, wireguard_received] = self.wireguard;
+        TrafficReport {
+            wireguard_sent,
+            wireguard_received,
+            clear_packets: packets(&clear),
+            clear: listed.collect(),
+            bypassing_packets: packets(&by_file),
+            other_packets: self.observed.of_others,
+            unattributed_packets: self.observed.unattributed,
+            lost_packets: self.lost,
+        }
+    }
+}
+
+pub(super) fn milliseconds(time: Duration) -> u64 {
+    u64::try_from(time.as_millis()).unwrap_or(u64::MAX)
+}
