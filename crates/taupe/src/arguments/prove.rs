@@ -11,7 +11,8 @@ pub(super) const PROVE: &str = "\
 Taupe captures every packet that leaves this machine, by any interface except loopback, and \
 attributes it to a socket of the application, to the tunnel, or to others. Meanwhile a probe tries \
 known leaks. The probe is a copy of Taupe that has the application's executable path, user and \
-control group, so that the application's own rule selects it; no rule is added. Each packet of the \
+control group, so that the application's own rule selects it; no rule is added. (If the application \
+does not run, the probe has the user who called sudo, or nobody.) Each packet of the \
 probe has a random text in it, and the report says where the capture saw that text, not what the \
 probe's socket returned.\n\n\
 To show that the capture sees packets, Taupe sends one in clear at the beginning and one at the end, \

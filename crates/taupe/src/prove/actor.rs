@@ -7,7 +7,7 @@
 //! copy, also if this process was killed.
 
 use super::plan::PlannedProbe;
-use super::probe::{ARGUMENT, Answer, PROGRAM};
+use super::probe::{ARGUMENT, Answer, PROGRAM, READY};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::mount::{
     MountFlags, MountPropagationFlags, UnmountFlags, mount, mount_bind, mount_change, unmount,
@@ -57,14 +57,13 @@ pub(super) struct Actor {
 
 /// Starts the probe with the properties of a process or an executable.
 pub(super) fn start(subject: &Subject) -> Result<Actor, ActorError> {
-    let child = thread::scope(|scope| {
+    let (mut child, account) = thread::scope(|scope| {
         let thread = thread::Builder::new().name("probe".into());
         // Only this thread enters the namespace, and its child inherits it.
         let started = thread.spawn_scoped(scope, || spawn(subject));
         let ended = started.map_err(ActorError::Start)?.join();
         ended.unwrap_or_else(|_| Err(ActorError::Start(io::ErrorKind::Other.into())))
-    });
-    let mut child = child?;
+    })?;
     let (requests, answers) = (child.stdin.take(), child.stdout.take());
     let Some(answers) = answers else {
         return Err(ActorError::Start(io::ErrorKind::BrokenPipe.into()));
@@ -72,8 +71,11 @@ pub(super) fn start(subject: &Subject) -> Result<Actor, ActorError> {
     let mut description = format!(
         "it ran from the path {} as user {}",
         subject.shown_path(),
-        subject.uid
+        account.uid
     );
+    if subject.id.is_none() {
+        description += ", since the application does not run";
+    }
     if let Some(entered) = enter_cgroup(subject, child.id()) {
         description += &match entered {
             Ok(()) => format!(" in the control group {}", subject.shown_cgroup()),
@@ -83,12 +85,16 @@ pub(super) fn start(subject: &Subject) -> Result<Actor, ActorError> {
             ),
         };
     }
-    Ok(Actor {
+    let mut actor = Actor {
         child,
         requests,
         answers,
         description,
-    })
+    };
+    match actor.answer().map_err(ActorError::Start)? {
+        line if line == READY => Ok(actor),
+        _ => Err(ActorError::Start(io::ErrorKind::UnexpectedEof.into())),
+    }
 }
 
 /// Moves the probe into the control group of a running process, if it is another one.
@@ -102,7 +108,43 @@ fn enter_cgroup(subject: &Subject, probe: u32) -> Option<io::Result<()>> {
     Some(fs::write(list, probe.to_string()))
 }
 
-fn spawn(subject: &Subject) -> Result<Child, ActorError> {
+/// User and group of a process.
+#[derive(Clone, Copy)]
+struct Account {
+    uid: u32,
+    gid: u32,
+}
+
+impl Account {
+    const ROOT: Self = Self { uid: 0, gid: 0 };
+
+    /// The user `nobody`.
+    const NOBODY: Self = Self {
+        uid: 65_534,
+        gid: 65_534,
+    };
+
+    /// Returns that of a running application. Another one would run as the user who called sudo. Root's
+    /// rights would allow the probe leaks that the application cannot make.
+    fn of(subject: &Subject) -> Self {
+        let variable = |name| std::env::var(name).ok()?.parse().ok();
+        let by_sudo = || {
+            Some(Self {
+                uid: variable("SUDO_UID")?,
+                gid: variable("SUDO_GID")?,
+            })
+        };
+        match subject.id {
+            Some(id) => Self {
+                uid: subject.uid,
+                gid: group(id).unwrap_or(subject.uid),
+            },
+            None => by_sudo().unwrap_or(Self::NOBODY),
+        }
+    }
+}
+
+fn spawn(subject: &Subject) -> Result<(Child, Account), ActorError> {
     let path = subject.path();
     let place = |source: io::Error| ActorError::Place {
         path: subject.shown_path(),
@@ -124,31 +166,39 @@ fn spawn(subject: &Subject) -> Result<Child, ActorError> {
     mount_bind(&copy, path).map_err(|error| place(error.into()))?;
     // The mount of the file keeps the file system.
     unmount(folder, UnmountFlags::DETACH).map_err(|error| place(error.into()))?;
-    let mut command = Command::new(path);
-    command
-        .arg0(PROGRAM)
-        .arg(ARGUMENT)
-        .env_clear()
-        .current_dir("/")
-        .stdin(Stdio::piped())
-        .stdout(Stdio::piped())
-        .stderr(Stdio::null())
-        // A terminal's interrupt is for this process, which ends the probe.
-        .process_group(0);
-    if subject.uid != rustix::process::getuid().as_raw() {
-        command.gid(group(subject)).uid(subject.uid);
-    }
-    command.spawn().map_err(ActorError::Start)
+    let run = |account: Account| {
+        let mut command = Command::new(path);
+        command
+            .arg0(PROGRAM)
+            .arg(ARGUMENT)
+            .env_clear()
+            .current_dir("/")
+            .stdin(Stdio::piped())
+            .stdout(Stdio::piped())
+            .stderr(Stdio::null())
+            // A terminal's interrupt is for this process, which ends the probe.
+            .process_group(0);
+        if account.uid != Account::ROOT.uid {
+            command.gid(account.gid).uid(account.uid);
+        }
+        command.spawn().map(|child| (child, account))
+    };
+    let account = Account::of(subject);
+    let started = match run(account) {
+        // Only root can reach the executable.
+        Err(error) if error.kind() == io::ErrorKind::PermissionDenied && subject.id.is_none() => {
+            run(Account::ROOT)
+        }
+        started => started,
+    };
+    started.map_err(ActorError::Start)
 }
 
-/// Returns the group of a running process, or that of its user's number.
-fn group(subject: &Subject) -> u32 {
-    let status = subject.id.and_then(|id| fs::read_to_string(format!("/proc/{id}/status")).ok());
-    let group = status.as_deref().unwrap_or_default().lines().find_map(|line| {
-        let rest = line.strip_prefix("Gid:")?;
-        rest.split_whitespace().next()?.parse().ok()
-    });
-    group.unwrap_or(subject.uid)
+/// Returns the group of a process.
+fn group(id: u32) -> Option<u32> {
+    let status = fs::read_to_string(format!("/proc/{id}/status")).ok()?;
+    let groups = status.lines().find_map(|line| line.strip_prefix("Gid:"))?;
+    groups.split_whitespace().next()?.parse().ok()
 }
 
 impl Actor {

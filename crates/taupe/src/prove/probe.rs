@@ -2,6 +2,7 @@
 //! of its standard input, answers with a line, and ends with its input.
 //!
 //! ```text
+//!           ready
 //! request   KIND DESTINATION NONCE [ADDRESS or INTERFACE]
 //! answer    sent [PORT] | refused TEXT | skipped TEXT
 //! ```
@@ -22,6 +23,10 @@ pub(crate) const PROGRAM: &str = "taupe";
 
 /// The argument after the name.
 pub(crate) const ARGUMENT: &str = "prove-probe";
+
+/// First line of the output. The rules know the process from then on; when the call that starts it
+/// returns, the kernel may still be executing the program.
+pub(super) const READY: &str = "ready\n";
 
 /// Longest text of an answer.
 const MAX_TEXT: usize = 200;
@@ -114,16 +119,22 @@ pub(crate) fn main() -> ExitCode {
     // Other processes of the application's user cannot trace it.
     crate::system::disable_core_files();
     let mut open = Vec::new();
+    let mut is_read = print(READY);
     for line in io::stdin().lock().lines() {
         let Ok(line) = line else { break };
-        let answer = answer(&line, &mut open);
-        let mut output = io::stdout();
-        let written = output.write_all(answer.line().as_bytes());
-        if written.and_then(|()| output.flush()).is_err() {
+        if !is_read {
             break;
         }
+        is_read = print(&answer(&line, &mut open).line());
     }
     ExitCode::SUCCESS
+}
+
+/// Returns true if the line could be written.
+fn print(line: &str) -> bool {
+    let mut output = io::stdout();
+    let written = output.write_all(line.as_bytes());
+    written.and_then(|()| output.flush()).is_ok()
 }
 
 /// Executes a request. Its socket stays open, so that no other process gets its port.

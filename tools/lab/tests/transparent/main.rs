@@ -18,6 +18,7 @@ mod names;
 mod nested;
 mod old;
 mod processes;
+mod prove;
 mod resolvers;
 mod roaming;
 mod servers;
@@ -263,6 +264,13 @@ fn main() {
         SystemTest::new("messages_of_commands", inspection::messages::words).limit(long),
         SystemTest::new("doctor", inspection::doctor::doctor).limit(long),
         SystemTest::new("report_without_secrets", inspection::report::report).limit(long),
+        SystemTest::new("prove_healthy", prove::healthy).limit(long),
+        SystemTest::new("prove_everything_selected", prove::everything_selected).limit(long),
+        SystemTest::new("prove_planted_leaks", prove::planted_leaks).limit(long),
+        SystemTest::new("prove_killed", prove::killed).limit(long),
+        SystemTest::new("prove_blind", prove::blind).limit(long),
+        SystemTest::new("prove_not_selected", prove::not_selected).limit(long),
+        SystemTest::new("prove_ended_early", prove::ended_early).limit(long),
         SystemTest::new("existing_connections", app::existing_connections).limit(long),
     ];
     // A long test, which needs another kernel.
