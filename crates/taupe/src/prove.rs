@@ -19,7 +19,7 @@ mod text;
 mod watch;
 
 use crate::arguments::ProveOrder;
-use crate::console::{NotPrinted, print};
+use crate::console::{print, say};
 use crate::interrupt::Interrupt;
 use crate::root;
 use control::Control;
@@ -29,7 +29,6 @@ use std::io;
 use std::process::ExitCode;
 use std::time::{Duration, Instant};
 use taupe_adapter::Compatibility;
-use taupe_inspect::flows::FlowsError;
 use taupe_inspect::json;
 use taupe_inspect::prove::{
     Nonces, Outcome, ProbeReport, ProbeVerdict, ProofReport, ProofTarget, TargetError, Unobserved,
@@ -59,14 +58,10 @@ enum ProveError {
     Target(#[from] TargetError),
     #[error(transparent)]
     System(#[from] NetlinkError),
-    #[error("{}", crate::flows::with_advice(.0))]
-    Flows(#[from] FlowsError),
     #[error("cannot capture packets: {0}")]
     Capture(#[source] io::Error),
     #[error("cannot catch signals: {0}")]
     Signals(#[source] io::Error),
-    #[error(transparent)]
-    Output(#[from] NotPrinted),
 }
 
 fn with_advice(error: &TargetError) -> String {
@@ -148,7 +143,8 @@ fn run(order: &ProveOrder, arguments: &[OsString]) -> Result<ProofReport, ProveE
     let count = CONTROLS + plan.probes.len();
     let own = actor.as_ref().map(actor::Actor::id);
     let begun = Instant::now();
-    let mut watch = Watch::begin(&target, nonces.clone(), count, own).map_err(ProveError::Capture)?;
+    let mut watch =
+        Watch::begin(&target, nonces.clone(), count, own).map_err(ProveError::Capture)?;
 
     let control = Control::new(&target, &uplinks, order.control);
     let mut notes = [control.send(&nonces.nonce(0)), None];
@@ -172,7 +168,11 @@ fn run(order: &ProveOrder, arguments: &[OsString]) -> Result<ProofReport, ProveE
         watch.turn();
         outcomes.push(outcome);
     }
-    watch.until(order.duration.saturating_sub(begun.elapsed()), &interrupt, |_| false);
+    watch.until(
+        order.duration.saturating_sub(begun.elapsed()),
+        &interrupt,
+        |_| false,
+    );
     // A signal does not end the observation before the packets of the probes could come.
     watch.settle(SETTLING);
     let is_interrupted = interrupt.is_set();
@@ -185,17 +185,23 @@ fn run(order: &ProveOrder, arguments: &[OsString]) -> Result<ProofReport, ProveE
         !control.is_tried() || watch.has_seen(1)
     });
     let processes = target.processes(own.as_slice());
-    let flows = target.flows(&processes)?;
+    // The tunnel may have been taken down meanwhile, which is no reason to withhold the report.
+    let flows = target.flows(&processes).unwrap_or_else(|error| {
+        say(&format_args!("[!] {}", crate::flows::with_advice(&error)));
+        Vec::new()
+    });
     drop(actor);
     let elapsed = begun.elapsed();
     let seen = watch.finish();
     if seen.observed.is_incomplete {
         reasons.push(Unobserved::TablesFull);
     }
+    if seen.has_failed {
+        reasons.push(Unobserved::SocketsUnknown);
+    }
     let probes = (CONTROLS..).zip(plan.probes.iter().zip(&outcomes));
-    let probes = probes.map(|(number, (planned, outcome))| {
-        judge(&target, &seen, number, planned, outcome)
-    });
+    let probes =
+        probes.map(|(number, (planned, outcome))| judge(&target, &seen, number, planned, outcome));
     let report = ProofReport {
         schema: 1,
         result: Outcome::NotObserved,
@@ -209,7 +215,11 @@ fn run(order: &ProveOrder, arguments: &[OsString]) -> Result<ProofReport, ProveE
         flows,
         seconds: elapsed.as_secs_f64(),
         asked_seconds: order.duration.as_secs(),
-        uplinks: uplinks.links.iter().map(|(_, name)| text::escaped(name)).collect(),
+        uplinks: uplinks
+            .links
+            .iter()
+            .map(|(_, name)| text::escaped(name))
+            .collect(),
         probe,
         probes: probes.collect(),
         control: control.report(&seen, notes),

@@ -142,7 +142,10 @@ impl Observation {
     /// EtherType on. It may be cut off.
     pub fn packet(&mut self, interface: u32, ether_type: u16, bytes: &[u8], at: Duration) {
         let parsed = self.parser.parse(ether_type, bytes);
-        let by_nonce = self.nonces.find(bytes).filter(|number| *number < self.probes);
+        let by_nonce = self
+            .nonces
+            .find(bytes)
+            .filter(|number| *number < self.probes);
         let by_port = || {
             let parsed = parsed.filter(|parsed| parsed.is_syn)?;
             let port = parsed.flow.source.port();
@@ -348,7 +351,10 @@ mod tests {
         let [flow] = observed.clear[..] else {
             panic!("{:?}", observed.clear);
         };
-        assert_eq!((flow.packets, flow.first, flow.interface), (2, at(1), UPLINK));
+        assert_eq!(
+            (flow.packets, flow.first, flow.interface),
+            (2, at(1), UPLINK)
+        );
     }
 
     #[test]
@@ -357,10 +363,26 @@ mod tests {
         let send = |observation: &mut Observation, ends: [&str; 2], protocol| {
             observation.packet(UPLINK, IPV4, &v4(protocol, ends, &[0; 4]), at(1));
         };
-        send(&mut observation, ["192.0.2.1:4000", "198.51.100.9:51820"], 17);
-        send(&mut observation, ["192.0.2.1:4001", "198.51.100.9:51820"], 17);
-        send(&mut observation, ["192.0.2.1:4000", "198.51.100.9:51820"], 6);
-        send(&mut observation, ["192.0.2.1:4000", "198.51.100.9:51821"], 17);
+        send(
+            &mut observation,
+            ["192.0.2.1:4000", "198.51.100.9:51820"],
+            17,
+        );
+        send(
+            &mut observation,
+            ["192.0.2.1:4001", "198.51.100.9:51820"],
+            17,
+        );
+        send(
+            &mut observation,
+            ["192.0.2.1:4000", "198.51.100.9:51820"],
+            6,
+        );
+        send(
+            &mut observation,
+            ["192.0.2.1:4000", "198.51.100.9:51821"],
+            17,
+        );
         let observed = observation.finish();
         assert_eq!((observed.tunnel_packets, observed.unattributed), (1, 3));
     }

@@ -202,7 +202,12 @@ pub(super) mod tests {
     fn extension_headers_are_followed() {
         let udp = [0x03, 0xe8, 0, 53, 0, 8, 0, 0];
         // Hop-by-hop, then destination options.
-        let behind = [&[60, 0, 0, 0, 0, 0, 0, 0][..], &[17, 0, 0, 0, 0, 0, 0, 0], &udp].concat();
+        let behind = [
+            &[60, 0, 0, 0, 0, 0, 0, 0][..],
+            &[17, 0, 0, 0, 0, 0, 0, 0],
+            &udp,
+        ]
+        .concat();
         let flow = parse(IPV6, &v6(0, &behind)).unwrap();
         assert_eq!((flow.protocol, flow.source.port()), (17, 1000));
         assert_eq!(flow.destination.port(), 53);
@@ -226,7 +231,11 @@ pub(super) mod tests {
     #[test]
     fn no_bytes_make_it_panic() {
         let mut parser = Parser::default();
-        let whole = [v4(17, ENDS, &[0xff; 40]), v6(0, &[0; 40]), v6(44, &[0xff; 24])];
+        let whole = [
+            v4(17, ENDS, &[0xff; 40]),
+            v6(0, &[0; 40]),
+            v6(44, &[0xff; 24]),
+        ];
         for packet in whole {
             for length in 0..=packet.len() {
                 for ether_type in [IPV4, IPV6, 0x8100, 0x88a8, 0x0806, 0] {
@@ -246,6 +255,9 @@ pub(super) mod tests {
         assert_eq!(none, None);
         assert!(parse(IPV4, &[0; 40]).is_none());
         let icmp = parse(IPV4, &v4(1, ENDS, &[])).unwrap();
-        assert_eq!(icmp.source, SocketAddr::new(Ipv4Addr::new(192, 0, 2, 1).into(), 0));
+        assert_eq!(
+            icmp.source,
+            SocketAddr::new(Ipv4Addr::new(192, 0, 2, 1).into(), 0)
+        );
     }
 }

@@ -27,6 +27,8 @@ pub enum Unobserved {
     PacketsLost,
     /// There were more flows than the tables hold.
     TablesFull,
+    /// The sockets could not be listed.
+    SocketsUnknown,
     /// The probe could not be started.
     ProbeNotStarted,
     /// The tunnel's rules do not select the probe.

@@ -113,9 +113,15 @@ mod tests {
             socket("[::]:2000", Some("[::ffff:198.51.100.1]:53"), Application),
         ]);
         let owner = |source, destination| table.owner(&flow(source, destination));
-        assert_eq!(owner("192.0.2.1:1000", "198.51.100.2:53"), Some(Application));
+        assert_eq!(
+            owner("192.0.2.1:1000", "198.51.100.2:53"),
+            Some(Application)
+        );
         assert_eq!(owner("192.0.2.1:1000", "198.51.100.1:53"), Some(Other));
-        assert_eq!(owner("192.0.2.1:2000", "198.51.100.1:53"), Some(Application));
+        assert_eq!(
+            owner("192.0.2.1:2000", "198.51.100.1:53"),
+            Some(Application)
+        );
         assert_eq!(owner("192.0.2.1:2000", "198.51.100.2:53"), None);
         assert_eq!(owner("192.0.2.1:0", "198.51.100.2:53"), None);
         let mut tcp = flow("192.0.2.1:1000", "198.51.100.2:53");

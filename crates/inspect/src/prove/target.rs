@@ -12,7 +12,7 @@ use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 use taupe_config::application::Decision;
 use taupe_config::destinations::{Class, class_of, table_for_peers};
 use taupe_config::file::Endpoint;
-use taupe_os_linux::netlink::{Netlink, NetlinkError, SockDiag};
+use taupe_os_linux::netlink::{Netlink, NetlinkError, SockDiag, SocketInfo};
 use taupe_os_linux::packet_socket::UdpFlow;
 use taupe_packet::ip::{Family, TCP, UDP};
 use taupe_transparent::programs::TunnelMaps;
@@ -138,7 +138,9 @@ impl ProofTarget {
     /// Returns the decisions about the application, as `taupe explain` prints them.
     #[must_use]
     pub fn steps(&self) -> Vec<Step> {
-        let steps = self.explainer.steps(Some(&self.subject), None, &self.addresses);
+        let steps = self
+            .explainer
+            .steps(Some(&self.subject), None, &self.addresses);
         steps.into_iter().collect()
     }
 
@@ -162,10 +164,17 @@ impl ProofTarget {
             one.path == *path && self.matcher.decide(rules, one).decision == Decision::Tunnel
         };
         let all = Subject::all();
-        let own: HashSet<u32> = all.iter().filter(|one| is_own(one)).filter_map(|one| one.id).collect();
+        let own: HashSet<u32> = all
+            .iter()
+            .filter(|one| is_own(one))
+            .filter_map(|one| one.id)
+            .collect();
         let belongs = |one: &&Subject| {
             one.id.is_some_and(|id| own.contains(&id))
-                || one.ancestors().iter().any(|above| above.id.is_some_and(|id| own.contains(&id)))
+                || one
+                    .ancestors()
+                    .iter()
+                    .any(|above| above.id.is_some_and(|id| own.contains(&id)))
         };
         let ids = all.iter().filter(belongs).filter_map(|one| one.id);
         ids.filter(|id| !except.contains(id)).collect()
@@ -195,18 +204,12 @@ impl ProofTarget {
                 match kernel.sockets(protocol, family) {
                     // The kernel cannot list this protocol.
                     Err(error) if error.source.kind() == std::io::ErrorKind::NotFound => {}
-                    listed => sockets.extend(listed?.iter().map(|socket| {
-                        let [local, remote] = flows::endpoints(&socket.id);
-                        SocketTuple {
-                            protocol,
-                            local,
-                            remote: Some(remote).filter(|remote| remote.port() != 0),
-                            owner: match own.contains(&socket.inode.into()) {
-                                true => SocketOwner::Application,
-                                false => SocketOwner::Other,
-                            },
-                        }
-                    })),
+                    listed => {
+                        // A socket that its process has closed has no owner any more, and may still
+                        // send. An earlier sample may have its owner.
+                        let open = listed?.into_iter().filter(|socket| socket.inode != 0);
+                        sockets.extend(open.map(|socket| tuple(&socket, &own)));
+                    }
                 }
             }
         }
@@ -266,7 +269,9 @@ impl ProofTarget {
         let (links, addresses) = (netlink.links()?, netlink.addresses()?);
         let routes = netlink.routes()?;
         let found = survey(&links, &addresses, &routes, own);
-        let defaults = routes.iter().filter(|route| route.destination.prefix_len() == 0);
+        let defaults = routes
+            .iter()
+            .filter(|route| route.destination.prefix_len() == 0);
         let mut gateways: Vec<_> = defaults.filter_map(|route| route.gateway).collect();
         gateways.dedup();
         let text = std::fs::read_to_string(crate::dns::RESOLV_CONF).unwrap_or_default();
@@ -285,6 +290,20 @@ impl ProofTarget {
     }
 }
 
+/// Describes a socket. `own` are the inodes of the application's sockets.
+fn tuple(socket: &SocketInfo, own: &HashSet<u64>) -> SocketTuple {
+    let [local, remote] = flows::endpoints(&socket.id);
+    SocketTuple {
+        protocol: socket.id.protocol,
+        local,
+        remote: Some(remote).filter(|remote| remote.port() != 0),
+        owner: match own.contains(&socket.inode.into()) {
+            true => SocketOwner::Application,
+            false => SocketOwner::Other,
+        },
+    }
+}
+
 /// Returns the process or executable by which the tunnel selects an application. Rules about users and
 /// control groups need a process.
 fn selected(named: &Subject, explainer: &Explainer, matcher: &AppMatcher) -> Option<Subject> {
@@ -293,6 +312,8 @@ fn selected(named: &Subject, explainer: &Explainer, matcher: &AppMatcher) -> Opt
     if named.id.is_some() {
         return Some(named.clone()).filter(is_selected);
     }
-    let running = Subject::all().into_iter().filter(|one| one.path == named.path);
+    let running = Subject::all()
+        .into_iter()
+        .filter(|one| one.path == named.path);
     running.chain([named.clone()]).find(is_selected)
 }

@@ -181,7 +181,8 @@ impl Assembler {
             value,
         };
         self.0.push(accept(at_flow));
-        self.0.extend(at_other.iter().map(|one| Instruction { ..*one }));
+        self.0
+            .extend(at_other.iter().map(|one| Instruction { ..*one }));
         let reject = self.0.len();
         self.0.push(accept(0));
         let resolve = |at: usize, label: Label| match label {
@@ -224,7 +225,9 @@ impl PacketFilter<'_> {
         program.load_property(libc::SKF_AD_HATYPE);
         program.if_equal(LOOPBACK, Label::Reject, Label::Next);
         let of = |is_v4: bool| {
-            let own = flows.iter().filter(move |flow| flow.remote.is_ipv4() == is_v4);
+            let own = flows
+                .iter()
+                .filter(move |flow| flow.remote.is_ipv4() == is_v4);
             own.take(MAX_FLOWS)
         };
         // A shorter packet has no ports.
@@ -252,7 +255,11 @@ impl PacketFilter<'_> {
 
         program.load(libc::BPF_B, 0);
         // The device sends no IP options, which would move the ports.
-        program.if_equal(V4_WITHOUT_OPTIONS, Label::Next, Label::Skip(v4.0.len() as u8));
+        program.if_equal(
+            V4_WITHOUT_OPTIONS,
+            Label::Next,
+            Label::Skip(v4.0.len() as u8),
+        );
         program.0.append(&mut v4.0);
         program.0.append(&mut v6.0);
         program.finish(at_flow, &at_other)
@@ -315,7 +322,11 @@ fn others(only_syn_on: Option<u32>) -> Vec<Instruction> {
     }
     accept(&mut part);
     part.load(libc::BPF_B, 0);
-    part.if_equal(V4_WITHOUT_OPTIONS, Label::Next, Label::Skip(v4.0.len() as u8));
+    part.if_equal(
+        V4_WITHOUT_OPTIONS,
+        Label::Next,
+        Label::Skip(v4.0.len() as u8),
+    );
     part.0.append(&mut v4.0);
     part.0.append(&mut v6.0);
     part.0
@@ -347,7 +358,9 @@ mod tests {
                     let size = [4, 2, 1][(code >> 3 & 3) as usize];
                     let bytes = packet.get(k as usize..).and_then(|rest| rest.get(..size));
                     let loaded = bytes.map(|bytes| {
-                        bytes.iter().fold(0, |sum, byte| sum << 8 | u32::from(*byte))
+                        bytes
+                            .iter()
+                            .fold(0, |sum, byte| sum << 8 | u32::from(*byte))
                     });
                     match property(k).or(loaded) {
                         Some(loaded) => word = loaded,
@@ -414,7 +427,10 @@ mod tests {
             let length = SNAP_LENGTH as u32;
             let sent = |packet: &[u8]| run(&program, packet, OUTGOING, 2);
             for last in 1..=count.min(MAX_FLOWS as u8) {
-                for own in [v4(17, [198, 51, 100, last], [1000, 51820]), v6(17, last, [1000, 51820])] {
+                for own in [
+                    v4(17, [198, 51, 100, last], [1000, 51820]),
+                    v6(17, last, [1000, 51820]),
+                ] {
                     assert_eq!(sent(&own), 0, "{last} of {count}");
                 }
                 for other in [
@@ -435,7 +451,15 @@ mod tests {
             fragment[7] = 1;
             let mut options = v4(17, [198, 51, 100, 1], [1000, 51820]);
             options[0] = 0x46;
-            for odd in [&fragment[..], &options, &[], &[0x45], &[0x60; 30], &[0; 60], b"x"] {
+            for odd in [
+                &fragment[..],
+                &options,
+                &[],
+                &[0x45],
+                &[0x60; 30],
+                &[0; 60],
+                b"x",
+            ] {
                 assert_eq!(sent(odd), length, "{odd:?}");
             }
             assert_eq!(run(&program, &fragment, HOST, 2), 0, "it has arrived");

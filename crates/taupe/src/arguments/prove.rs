@@ -35,9 +35,9 @@ pub(super) const PROVE_LIMITS: &str = "\
 Limits:
   Packets that arrive are not judged: a capture on this machine also shows those
   that come out of the tunnel at the uplink.
-  A socket that is open for less than some 25 ms may be missed; its packets are
-  counted as those to which no socket fits. So are packets of raw and ping
-  sockets.
+  A socket that is closed before Taupe has listed all sockets is missed; its
+  packets are counted as those to which no socket fits. So are packets of raw
+  and ping sockets.
   The probe is not the application: it cannot use connections that are open
   already. An application with the same user can disturb it.";
 
@@ -45,7 +45,8 @@ pub(super) const PROVE_JSON: &str = "\
 JSON:
   An object with `schema` (1), `result` (nothing-found, leak, not-observed) and
     reasons       codes: control-not-seen, packets-lost, tables-full,
-                  probe-not-started, probe-not-selected, interrupted
+                  sockets-unknown, probe-not-started, probe-not-selected,
+                  interrupted
     application, tunnel, is_up, kill_switch (effect; null while it is up)
     steps         as in `taupe explain --json`
     processes     their ids
@@ -125,6 +126,8 @@ impl FromStr for StunServer {
         const PORT: u16 = 3478;
         let address = || text.parse::<IpAddr>().map(|address| (address, PORT).into());
         let parsed = text.parse().or_else(|_| address());
-        parsed.map(Self).map_err(|_| "expected an address, such as 192.0.2.1 or [2001:db8::1]:3478")
+        parsed
+            .map(Self)
+            .map_err(|_| "expected an address, such as 192.0.2.1 or [2001:db8::1]:3478")
     }
 }

@@ -103,7 +103,10 @@ fn enter_cgroup(subject: &Subject, probe: u32) -> Option<io::Result<()>> {
     if subject.id.is_none() || own.cgroup() == subject.cgroup() {
         return None;
     }
-    let relative = subject.cgroup().strip_prefix("/").unwrap_or(subject.cgroup());
+    let relative = subject
+        .cgroup()
+        .strip_prefix("/")
+        .unwrap_or(subject.cgroup());
     let list = Path::new(CGROUPS).join(relative).join("cgroup.procs");
     Some(fs::write(list, probe.to_string()))
 }
@@ -159,7 +162,8 @@ fn spawn(subject: &Subject) -> Result<(Child, Account), ActorError> {
     let private = MountPropagationFlags::PRIVATE | MountPropagationFlags::REC;
     mount_change("/", private).map_err(|error| place(error.into()))?;
     let flags = MountFlags::NOSUID | MountFlags::NODEV;
-    mount("taupe-probe", folder, "tmpfs", flags, c"mode=755").map_err(|error| place(error.into()))?;
+    mount("taupe-probe", folder, "tmpfs", flags, c"mode=755")
+        .map_err(|error| place(error.into()))?;
     let copy = Path::new(folder).join(name);
     fs::write(&copy, program).map_err(place)?;
     fs::set_permissions(&copy, Permissions::from_mode(0o755)).map_err(place)?;

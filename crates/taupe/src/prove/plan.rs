@@ -45,7 +45,10 @@ impl Plan {
         let local = uplinks.resolvers.iter().find(|one| one.is_loopback());
         let local = SocketAddr::new(local.copied().unwrap_or(STUB.into()), DNS);
         let stun = stun.unwrap_or((NOWHERE_V4, STUN).into());
-        let link = uplinks.v4.map(|(index, _)| index).or(uplinks.v6.map(|(index, _)| index));
+        let link = uplinks
+            .v4
+            .map(|(index, _)| index)
+            .or(uplinks.v6.map(|(index, _)| index));
         let interface = uplinks.links.iter().find(|(index, _)| Some(*index) == link);
         let interface = interface.map(|(_, name)| name.clone());
         let address = uplinks.v4.map(|(_, address)| address.to_string());

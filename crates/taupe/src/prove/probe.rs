@@ -66,7 +66,8 @@ impl Kind {
 
     pub(super) fn word(self) -> &'static str {
         let mut all = Self::ALL.into_iter();
-        all.find(|(kind, _)| *kind == self).map_or("", |(_, word)| word)
+        all.find(|(kind, _)| *kind == self)
+            .map_or("", |(_, word)| word)
     }
 
     fn of(word: &str) -> Option<Self> {
@@ -90,10 +91,19 @@ impl Answer {
     /// Parses an answer. A process of the same user may have written it.
     pub(super) fn parse(line: &str) -> Self {
         let text = |text: &str| -> String {
-            let shown = |c: char| if c.is_ascii_graphic() || c == ' ' { c } else { '?' };
+            let shown = |c: char| {
+                if c.is_ascii_graphic() || c == ' ' {
+                    c
+                } else {
+                    '?'
+                }
+            };
             text.chars().take(MAX_TEXT).map(shown).collect()
         };
-        let (word, rest) = line.trim_end().split_once(' ').unwrap_or((line.trim_end(), ""));
+        let (word, rest) = line
+            .trim_end()
+            .split_once(' ')
+            .unwrap_or((line.trim_end(), ""));
         match word {
             "sent" => Self::Sent {
                 port: rest.parse().ok(),
@@ -324,7 +334,13 @@ mod tests {
     #[test]
     fn requests_that_are_wrong_send_nothing() {
         let mut open = Vec::new();
-        for wrong in ["", "udp", "udp x y", "other 127.0.0.1:9 x", "udp 127.0.0.1 x"] {
+        for wrong in [
+            "",
+            "udp",
+            "udp x y",
+            "other 127.0.0.1:9 x",
+            "udp 127.0.0.1 x",
+        ] {
             let answer = answer(wrong, &mut open);
             assert!(matches!(answer, Answer::Skipped(_)), "{wrong}: {answer:?}");
         }

@@ -72,19 +72,34 @@ fn traffic(tunnel: &str, traffic: &TrafficReport) -> String {
     let mut count = |what: &str, packets: u64| {
         let _ = writeln!(text, "  {packets:>8}  {what}");
     };
-    count(&format!("WireGuard packets of {tunnel} sent"), traffic.wireguard_sent);
+    count(
+        &format!("WireGuard packets of {tunnel} sent"),
+        traffic.wireguard_sent,
+    );
     count("received", traffic.wireguard_received);
-    count("in clear from sockets of the application", traffic.clear_packets);
-    count("from its sockets, to destinations that bypass the tunnel by the file", traffic.bypassing_packets);
-    count("in clear from sockets of other programs", traffic.other_packets);
-    count("in clear to which no socket fits", traffic.unattributed_packets);
+    count(
+        "in clear from sockets of the application",
+        traffic.clear_packets,
+    );
+    count(
+        "from its sockets, to destinations that bypass the tunnel by the file",
+        traffic.bypassing_packets,
+    );
+    count(
+        "in clear from sockets of other programs",
+        traffic.other_packets,
+    );
+    count(
+        "in clear to which no socket fits",
+        traffic.unattributed_packets,
+    );
     count("lost by the capture", traffic.lost_packets);
     for flow in &traffic.clear {
         let _ = writeln!(
             text,
             "  LEFT IN CLEAR at {} after {}: {} {} -> {}, {} packets",
             flow.interface,
-            seconds(flow.after_ms),
+            time(flow.after_ms),
             protocol(flow.protocol),
             flow.source,
             flow.destination,
@@ -96,18 +111,23 @@ fn traffic(tunnel: &str, traffic: &TrafficReport) -> String {
 
 fn control(control: &ControlReport) -> String {
     if !control.tried {
-        return "  Control: none (--no-control). It is not shown that the capture sees packets.\n".into();
+        return "  Control: none (--no-control). It is not shown that the capture sees packets.\n"
+            .into();
     }
     let from = match control.by_packet_socket {
         true => "a packet socket, since the file selects every program,",
         false => "this program, which is not selected,",
     };
-    let to = control.destination.map_or("anywhere".into(), |to| to.to_string());
+    let to = control
+        .destination
+        .map_or("anywhere".into(), |to| to.to_string());
     match (control.seen, &control.interface, &control.note) {
-        (true, Some(interface), _) => format!(
-            "  Control: packets from {from} to {to} were seen in clear at {interface}.\n"
-        ),
-        (_, _, Some(note)) => format!("  Control: packets from {from} to {to} were not sent: {note}\n"),
+        (true, Some(interface), _) => {
+            format!("  Control: packets from {from} to {to} were seen in clear at {interface}.\n")
+        }
+        (_, _, Some(note)) => {
+            format!("  Control: packets from {from} to {to} were not sent: {note}\n")
+        }
         _ => format!("  Control: packets from {from} to {to} were NOT seen.\n"),
     }
 }
@@ -123,9 +143,12 @@ fn line(probe: &ProbeReport) -> String {
     };
     let mut text = format!("  {:<20}  {:<18}  {to}", verdict, probe.name);
     if let (Some(interface), Some(after)) = (&probe.interface, probe.after_ms) {
-        let _ = write!(text, " at {interface} after {}", seconds(after));
-        if let Some(destination) = probe.seen_destination {
-            let _ = write!(text, ", to {destination}");
+        let _ = write!(text, " at {interface} after {}", time(after));
+        if let Some(seen) = probe
+            .seen_destination
+            .filter(|seen| Some(*seen) != probe.destination)
+        {
+            let _ = write!(text, ", to {seen}");
         }
     }
     if let Some(note) = &probe.note {
@@ -135,7 +158,10 @@ fn line(probe: &ProbeReport) -> String {
 }
 
 fn conclusion(report: &ProofReport) -> String {
-    let leaked = report.probes.iter().filter(|probe| probe.verdict == ProbeVerdict::LeftInClear);
+    let leaked = report
+        .probes
+        .iter()
+        .filter(|probe| probe.verdict == ProbeVerdict::LeftInClear);
     let leaked: Vec<_> = leaked.map(|probe| probe.name).collect();
     let first = match report.result {
         Outcome::NothingFound => format!(
@@ -145,7 +171,10 @@ fn conclusion(report: &ProofReport) -> String {
         Outcome::Leak => {
             let mut parts = Vec::new();
             if report.traffic.clear_packets > 0 {
-                parts.push(format!("{} packets of its sockets", report.traffic.clear_packets));
+                parts.push(format!(
+                    "{} packets of its sockets",
+                    report.traffic.clear_packets
+                ));
             }
             if !leaked.is_empty() {
                 parts.push(format!("probes: {}", leaked.join(", ")));
@@ -176,14 +205,18 @@ fn why(reason: Unobserved) -> &'static str {
             "the capture lost packets; repeat it while there is less traffic"
         }
         Unobserved::TablesFull => "there were more flows than can be attributed",
+        Unobserved::SocketsUnknown => "the kernel did not list the sockets",
         Unobserved::ProbeNotStarted => "the probe could not be started",
         Unobserved::ProbeNotSelected => "the tunnel did not select the probe",
         Unobserved::Interrupted => "a signal ended it early",
     }
 }
 
-fn seconds(milliseconds: u64) -> String {
-    format!("{}.{} s", milliseconds / 1000, milliseconds % 1000 / 100)
+fn time(milliseconds: u64) -> String {
+    match milliseconds {
+        ..1000 => format!("{milliseconds} ms"),
+        _ => format!("{}.{} s", milliseconds / 1000, milliseconds % 1000 / 100),
+    }
 }
 
 fn protocol(number: u8) -> String {

@@ -19,8 +19,8 @@ const TURN: Duration = Duration::from_millis(50);
 /// Interval between samples of the sockets.
 const SOCKETS: Duration = Duration::from_millis(250);
 
-/// Shortest interval, for a flow whose socket is unknown.
-const SOCKETS_SOON: Duration = Duration::from_millis(25);
+/// Shortest interval, for a flow whose socket is unknown, as a multiple of the time that a sample takes.
+const REST: u32 = 4;
 
 /// Interval between samples of the processes and the peers' endpoints.
 const PROCESSES: Duration = Duration::from_secs(1);
@@ -40,6 +40,9 @@ pub(super) struct Watch<'a> {
     processes: Vec<u32>,
     processes_read: Instant,
     sockets_read: Instant,
+    sample_time: Duration,
+    /// True if the kernel did not list the sockets once.
+    has_failed: bool,
     probe: Option<u32>,
     lost: u64,
 }
@@ -47,6 +50,8 @@ pub(super) struct Watch<'a> {
 /// A finished observation.
 pub(super) struct Seen {
     pub(super) observed: Observed,
+    /// True if the kernel did not list the sockets once.
+    pub(super) has_failed: bool,
     names: HashMap<u32, String>,
     /// WireGuard packets, sent and received.
     wireguard: [u64; 2],
@@ -85,6 +90,8 @@ impl<'a> Watch<'a> {
             processes: target.processes(probe.as_slice()),
             processes_read: now,
             sockets_read: now,
+            sample_time: Duration::ZERO,
+            has_failed: false,
             probe,
             lost: 0,
         };
@@ -114,7 +121,11 @@ impl<'a> Watch<'a> {
             if left.is_zero() || interrupt.is_set() || is_done(self) {
                 return;
             }
-            self.wait(left.min(TURN));
+            let turn = match self.observation.has_unknown() {
+                true => TURN.min(self.sample_time * REST),
+                false => TURN,
+            };
+            self.wait(left.min(turn));
         }
     }
 
@@ -150,7 +161,7 @@ impl<'a> Watch<'a> {
             }
         }
         let waited = self.sockets_read.elapsed();
-        if waited > SOCKETS || self.observation.has_unknown() && waited > SOCKETS_SOON {
+        if waited > SOCKETS || self.observation.has_unknown() && waited >= self.sample_time * REST {
             self.sample_sockets();
         }
         if self.processes_read.elapsed() > PROCESSES {
@@ -161,11 +172,13 @@ impl<'a> Watch<'a> {
     }
 
     fn sample_sockets(&mut self) {
-        // Without a sample, packets stay unattributed, and the report says so.
-        if let Ok(sockets) = self.target.sockets(&self.processes) {
-            self.observation.sample(&sockets);
+        let begun = Instant::now();
+        match self.target.sockets(&self.processes) {
+            Ok(sockets) => self.observation.sample(&sockets),
+            Err(_) => self.has_failed = true,
         }
         self.sockets_read = Instant::now();
+        self.sample_time = self.sockets_read - begun;
     }
 
     /// Notes the name of an interface while it is there. The tunnel's interface may be a new one.
@@ -190,6 +203,7 @@ impl<'a> Watch<'a> {
         wireguard[0] += observed.tunnel_packets;
         Seen {
             observed,
+            has_failed: self.has_failed,
             names: self.names,
             wireguard,
             lost: self.lost,

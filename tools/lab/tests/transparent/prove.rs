@@ -19,8 +19,7 @@ use taupe_os_linux::packet_socket::{PacketFilter, PacketSocket, SNAP_LENGTH};
 use crate::inspection::flows::{serve, talk};
 use crate::inspection::json;
 use crate::world::{
-    Application, BEYOND, ENDPOINT_PORT, INTERFACE, NEIGHBOUR, PORT, SERVER, World,
-    succeeded,
+    Application, BEYOND, ENDPOINT_PORT, INTERFACE, NEIGHBOUR, PORT, SERVER, World, succeeded,
 };
 
 /// A user without rights.
@@ -52,14 +51,23 @@ const EVERYBODY: [u8; 6] = [0xff; 6];
 pub(crate) fn healthy() -> Result<()> {
     let world = world()?;
     let mole = Application::new("mole")?;
-    for rule in ["mole".to_owned(), mole.0.clone(), folder(&mole), "uid:12345".into()] {
+    for rule in [
+        "mole".to_owned(),
+        mole.0.clone(),
+        folder(&mole),
+        "uid:12345".into(),
+    ] {
         step(&rule);
         let file = choose(&world, &rule)?;
         world.up(&file)?;
-        let talking = talking(&world, &mole, Some(USER))?;
+        let talking = connect_repeatedly(&world, &mole, Some(USER))?;
         // A rule for a user says nothing about an executable that does not run.
         let process = talking.id().to_string();
-        let of = if rule.starts_with("uid:") { &process } else { &mole.0 };
+        let of = if rule.starts_with("uid:") {
+            &process
+        } else {
+            &mole.0
+        };
         let before = world.configuration()?;
         let output = prove(&world, &["--duration", "2", of])?;
         let report = json(&output)?;
@@ -72,7 +80,10 @@ pub(crate) fn healthy() -> Result<()> {
             ensure!(traffic[member].as_u64() > Some(0), "{member}: {report}");
         }
         ensure!(traffic["clear_packets"] == 0, "{report}");
-        ensure!(list(&report["processes"]).contains(&talking.id().into()), "{report}");
+        ensure!(
+            list(&report["processes"]).contains(&talking.id().into()),
+            "{report}"
+        );
         for name in THROUGH {
             ensure!(verdict(&report, name)? == "tunnel", "{name}: {report}");
         }
@@ -93,7 +104,7 @@ pub(crate) fn healthy() -> Result<()> {
     step("as root");
     let file = choose(&world, "mole")?;
     world.up(&file)?;
-    let as_root = talking(&world, &mole, None)?;
+    let as_root = connect_repeatedly(&world, &mole, None)?;
     let output = prove(&world, &["--duration", "1", &mole.0])?;
     let report = json(&output)?;
     ensure!(verdict(&report, "mark")? == "tunnel", "{report}");
@@ -111,11 +122,16 @@ pub(crate) fn healthy() -> Result<()> {
     step("as text");
     let file = choose(&world, "mole")?;
     world.up(&file)?;
-    let _talking = talking(&world, &mole, Some(USER))?;
+    let _talking = connect_repeatedly(&world, &mole, Some(USER))?;
     let output = world.taupe(&["prove", "--duration", "2", "--tunnel", INTERFACE, &mole.0])?;
     println!("{}", output.stdout);
     succeeded("prove", &output)?;
-    for part in ["Nothing found", "Control: packets", "through the tunnel", "Not proved"] {
+    for part in [
+        "Nothing found",
+        "Control: packets",
+        "through the tunnel",
+        "Not proved",
+    ] {
         ensure!(output.stdout.contains(part), "{part}: {}", output.stdout);
     }
     let omitted = prove(&world, &["--duration", "1", "--no-control", &mole.0])?;
@@ -150,19 +166,21 @@ pub(crate) fn planted_leaks() -> Result<()> {
     step("with the addresses and ports of a socket");
     let talking = talk(&world, &mole)?;
     let flows = json(&world.taupe(&["flows", "--json"])?)?;
-    let own = list(&flows["flows"]).iter().find(|flow| {
-        flow["pid"] == talking.id() && flow["protocol"] == "udp"
-    });
+    let own = list(&flows["flows"])
+        .iter()
+        .find(|flow| flow["pid"] == talking.id() && flow["protocol"] == "udp");
     let own = own.ok_or_else(|| Error::unmet(format!("no flow: {flows}")))?;
     let end = |member: &str| -> Result<SocketAddr> {
         let text = own[member].as_str().unwrap_or_default();
-        text.parse().map_err(|_| Error::unmet(format!("{member} of {own}")))
+        text.parse()
+            .map_err(|_| Error::unmet(format!("{member} of {own}")))
     };
     let ends = [end("local")?, end("remote")?];
     let near = world.near.clone();
-    let output = while_it_happens(|is_over| plant(&near, ends, is_over), || {
-        prove(&world, &["--duration", "2", &mole.0])
-    })?;
+    let output = while_it_happens(
+        |is_over| plant(&near, ends, is_over),
+        || prove(&world, &["--duration", "2", &mole.0]),
+    )?;
     let report = json(&output)?;
     ensure!(output.status == Some(1), "{report}");
     ensure!(report["result"] == "leak", "{report}");
@@ -174,13 +192,17 @@ pub(crate) fn planted_leaks() -> Result<()> {
     drop(talking);
 
     step("with the text of a probe");
-    let output = while_it_happens(|is_over| copy_out(&near, is_over), || {
-        prove(&world, &["--duration", "2", &mole.0])
-    })?;
+    let output = while_it_happens(
+        |is_over| copy_out(&near, is_over),
+        || prove(&world, &["--duration", "2", &mole.0]),
+    )?;
     let report = json(&output)?;
     ensure!(output.status == Some(1), "{report}");
     for name in ["udp", "dns-udp", "tcp", "stun"] {
-        ensure!(verdict(&report, name)? == "left-in-clear", "{name}: {report}");
+        ensure!(
+            verdict(&report, name)? == "left-in-clear",
+            "{name}: {report}"
+        );
     }
     ensure!(report["traffic"]["clear_packets"] == 0, "{report}");
 
@@ -189,9 +211,15 @@ pub(crate) fn planted_leaks() -> Result<()> {
     let file = scratch(&world, "AllowedApps = mole\nKillSwitch = off")?;
     world.up(&file)?;
     world.kill_device()?;
+    let _talking = connect_repeatedly(&world, &mole, Some(USER))?;
+    let report = json(&prove(&world, &["--duration", "1", &mole.0])?)?;
+    // It opens its connections one after another.
+    let clear = list(&report["traffic"]["clear"]);
+    ensure!(clear.len() > 3, "{report}");
+    ensure!(report["traffic"]["other_packets"] == 0, "{report}");
     let output = world.taupe(&["prove", "--duration", "1", &mole.0])?;
     ensure!(output.status == Some(1), "{output:?}");
-    for part in ["LEAK: in clear left probes: udp, tcp", "LEFT IN CLEAR         ping"] {
+    for part in ["probes: udp, tcp, ", "LEFT IN CLEAR         ping"] {
         ensure!(output.stdout.contains(part), "{part}: {}", output.stdout);
     }
     world.down(&file)
@@ -229,10 +257,19 @@ pub(crate) fn blind() -> Result<()> {
     let output = prove(&world, &["--duration", "1", &mole.0])?;
     let report = json(&output)?;
     ensure!(output.status == Some(3), "{report}");
-    ensure!(report["reasons"] == Value::from(["control-not-seen"].as_slice()), "{report}");
+    ensure!(
+        report["reasons"] == Value::from(["control-not-seen"].as_slice()),
+        "{report}"
+    );
     let text = world.taupe(&["prove", "--duration", "1", &mole.0])?;
-    ensure!(text.stdout.contains("NOT OBSERVED: the capture was blind"), "{}", text.stdout);
-    world.near.run(&["nft", "delete", "table", "inet", "blind"])?;
+    ensure!(
+        text.stdout.contains("NOT OBSERVED: the capture was blind"),
+        "{}",
+        text.stdout
+    );
+    world
+        .near
+        .run(&["nft", "delete", "table", "inet", "blind"])?;
     world.down(&file)
 }
 
@@ -251,7 +288,10 @@ pub(crate) fn not_selected() -> Result<()> {
     world.up(&file)?;
     let advice = format!("`sudo taupe app allow {file} {}` selects it", bird.0);
     refused(&[&bird.0], &advice)?;
-    refused(&["--tunnel", "other", &mole.0], "other does not select applications")?;
+    refused(
+        &["--tunnel", "other", &mole.0],
+        "other does not select applications",
+    )?;
     refused(&["no-such-program"], "there is no executable")?;
     let wrong = world.taupe(&["prove"])?;
     ensure!(wrong.status == Some(2), "{wrong:?}");
@@ -283,7 +323,10 @@ pub(crate) fn ended_early() -> Result<()> {
             let report: Value = serde_json::from_str(&proving.output())
                 .map_err(|error| Error::unmet(format!("{error}: {}", proving.output())))?;
             ensure!(report["result"] == "not-observed", "{report}");
-            ensure!(list(&report["reasons"]).contains(&"interrupted".into()), "{report}");
+            ensure!(
+                list(&report["reasons"]).contains(&"interrupted".into()),
+                "{report}"
+            );
         }
         nothing_left(&world)?;
         world.is_as_before(&before, "after a signal")?;
@@ -319,12 +362,25 @@ fn folder(application: &Application) -> String {
 }
 
 /// Starts an application that opens connections again and again.
-fn talking(world: &World, application: &Application, user: Option<&str>) -> Result<Process> {
+fn connect_repeatedly(
+    world: &World,
+    application: &Application,
+    user: Option<&str>,
+) -> Result<Process> {
     let to = BEYOND[0];
     let script = format!(
         "while :; do exec 3<>/dev/tcp/{to}/{PORT} && read -r -u 3 line && echo ready; sleep 0.1; done"
     );
-    let as_user = user.map(|user| ["setpriv", "--reuid", user, "--regid", user, "--clear-groups"]);
+    let as_user = user.map(|user| {
+        [
+            "setpriv",
+            "--reuid",
+            user,
+            "--regid",
+            user,
+            "--clear-groups",
+        ]
+    });
     let as_user = as_user.as_ref().map_or(&[][..], |words| words);
     let command = [as_user, &[&*application.0, "-c", &script]].concat();
     let process = world.near.spawn(&command)?;
@@ -343,7 +399,9 @@ fn list(value: &Value) -> &[Value] {
 }
 
 fn verdict<'a>(report: &'a Value, name: &str) -> Result<&'a str> {
-    let probe = list(&report["probes"]).iter().find(|probe| probe["name"] == name);
+    let probe = list(&report["probes"])
+        .iter()
+        .find(|probe| probe["name"] == name);
     let verdict = probe.and_then(|probe| probe["verdict"].as_str());
     verdict.ok_or_else(|| Error::unmet(format!("no probe {name}: {report}")))
 }
@@ -351,7 +409,9 @@ fn verdict<'a>(report: &'a Value, name: &str) -> Result<&'a str> {
 /// Counts the running probes.
 fn probes() -> Result<usize> {
     let entries = fs::read_dir("/proc").map_err(Error::io("/proc"))?;
-    let lines = entries.flatten().filter_map(|entry| fs::read(entry.path().join("cmdline")).ok());
+    let lines = entries
+        .flatten()
+        .filter_map(|entry| fs::read(entry.path().join("cmdline")).ok());
     Ok(lines.filter(|line| line == b"taupe\0prove-probe\0").count())
 }
 
@@ -375,7 +435,9 @@ fn while_it_happens<T>(
         let other = scope.spawn(|| happens(&is_over));
         let done = command();
         is_over.store(true, Ordering::Relaxed);
-        other.join().map_err(|_| Error::unmet("a panic".to_owned()))??;
+        other
+            .join()
+            .map_err(|_| Error::unmet("a panic".to_owned()))??;
         done
     })
 }
@@ -386,7 +448,9 @@ fn plant(near: &Host, ends: [SocketAddr; 2], is_over: &AtomicBool) -> Result<()>
     near.enter(|| {
         let (sender, uplink) = sender()?;
         while !is_over.load(Ordering::Relaxed) {
-            sender.send(uplink, IPV4, &EVERYBODY, &packet).map_err(Error::io("send"))?;
+            sender
+                .send(uplink, IPV4, &EVERYBODY, &packet)
+                .map_err(Error::io("send"))?;
             thread::sleep(Duration::from_millis(20));
         }
         Ok(())
