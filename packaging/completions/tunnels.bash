@@ -32,6 +32,16 @@ _taupe_tunnels() {
                 _taupe_files '!*.conf'
             fi
             ;;
+        prove,*)
+            if [[ $3 == --tunnel ]]; then
+                COMPREPLY=()
+                _taupe_words $(taupe show interfaces 2>/dev/null)
+            elif [[ $3 != --* ]]; then
+                # A program, by its name or path.
+                mapfile -t COMPREPLY < <(compgen -c -- "$word" | sort -u)
+                _taupe_files
+            fi
+            ;;
         up,* | check,* | strip,* | proxy,2 | doctor,2 | app,3)
             COMPREPLY=()
             _taupe_names

@@ -20,8 +20,8 @@ mod target;
 pub use nonce::Nonces;
 pub use observation::{CLEAR_LISTED, ClearFlow, Observation, Observed, Sighting, TcpProbe};
 pub use report::{
-    ClearReport, ControlReport, Outcome, ProbeReport, ProbeVerdict, ProofReport, TrafficReport,
-    Unobserved,
+    ClearReport, ControlReport, ObservedTraffic, ProbeReport, ProbeVerdict, ProofReport,
+    ProofResult, Unobserved,
 };
 pub use sockets::{SocketOwner, SocketTuple};
 pub use target::{ProofTarget, TargetError, Uplinks};

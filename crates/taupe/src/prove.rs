@@ -31,7 +31,8 @@ use std::time::{Duration, Instant};
 use taupe_adapter::Compatibility;
 use taupe_inspect::json;
 use taupe_inspect::prove::{
-    Nonces, Outcome, ProbeReport, ProbeVerdict, ProofReport, ProofTarget, TargetError, Unobserved,
+    Nonces, ProbeReport, ProbeVerdict, ProofReport, ProofResult, ProofTarget, TargetError,
+    Unobserved,
 };
 use taupe_inspect::tunnel::file_argument;
 use taupe_os_linux::netlink::NetlinkError;
@@ -96,9 +97,9 @@ pub(crate) fn main(order: &ProveOrder, arguments: &[OsString]) -> ExitCode {
         false => text::text(&report),
     };
     let status = match report.result {
-        Outcome::NothingFound => ExitCode::SUCCESS,
-        Outcome::Leak => crate::FAILED.into(),
-        Outcome::NotObserved => NOT_OBSERVED.into(),
+        ProofResult::NothingFound => ExitCode::SUCCESS,
+        ProofResult::Leak => crate::FAILED.into(),
+        ProofResult::NotObserved => NOT_OBSERVED.into(),
     };
     match print(text.as_bytes()) {
         Ok(()) => status,
@@ -154,12 +155,14 @@ fn run(order: &ProveOrder, arguments: &[OsString]) -> Result<ProofReport, ProveE
     let mut outcomes = Vec::new();
     for (number, planned) in (CONTROLS..).zip(&plan.probes) {
         let outcome = match (&planned.skipped, &mut actor) {
-            (Some(why), _) => probe::Answer::Skipped(why.clone()),
-            (None, None) => probe::Answer::Skipped("there is no probe".into()),
-            (None, Some(_)) if interrupt.is_set() => probe::Answer::Skipped("interrupted".into()),
+            (Some(why), _) => probe::ProbeAnswer::Skipped(why.clone()),
+            (None, None) => probe::ProbeAnswer::Skipped("there is no probe".into()),
+            (None, Some(_)) if interrupt.is_set() => {
+                probe::ProbeAnswer::Skipped("interrupted".into())
+            }
             (None, Some(actor)) => actor.ask(planned, &nonces.nonce(number)),
         };
-        if let probe::Answer::Sent {
+        if let probe::ProbeAnswer::Sent {
             port: Some(port), ..
         } = outcome
         {
@@ -204,7 +207,7 @@ fn run(order: &ProveOrder, arguments: &[OsString]) -> Result<ProofReport, ProveE
         probes.map(|(number, (planned, outcome))| judge(&target, &seen, number, planned, outcome));
     let report = ProofReport {
         schema: 1,
-        result: Outcome::NotObserved,
+        result: ProofResult::NotObserved,
         reasons,
         application: target.subject.shown_path(),
         tunnel: target.tunnel.clone(),
@@ -234,7 +237,7 @@ fn judge(
     seen: &watch::Seen,
     number: usize,
     planned: &plan::PlannedProbe,
-    outcome: &probe::Answer,
+    outcome: &probe::ProbeAnswer,
 ) -> ProbeReport {
     let clear = seen.observed.in_clear.get(&number);
     let verdict = match (clear, outcome) {
@@ -243,8 +246,10 @@ fn judge(
             _ => ProbeVerdict::LeftInClear,
         },
         (None, _) if seen.observed.in_tunnel.contains_key(&number) => ProbeVerdict::Tunnel,
-        (None, probe::Answer::Skipped(_)) => ProbeVerdict::NotTried,
-        (None, probe::Answer::Sent { .. } | probe::Answer::Refused(_)) => ProbeVerdict::Blocked,
+        (None, probe::ProbeAnswer::Skipped(_)) => ProbeVerdict::NotTried,
+        (None, probe::ProbeAnswer::Sent { .. } | probe::ProbeAnswer::Refused(_)) => {
+            ProbeVerdict::Blocked
+        }
     };
     ProbeReport {
         name: planned.name,
@@ -254,8 +259,10 @@ fn judge(
         seen_destination: clear.and_then(|sighting| sighting.destination),
         after_ms: clear.map(|sighting| watch::milliseconds(sighting.at)),
         note: match outcome {
-            probe::Answer::Sent { .. } => None,
-            probe::Answer::Refused(why) | probe::Answer::Skipped(why) => Some(why.clone()),
+            probe::ProbeAnswer::Sent { .. } => None,
+            probe::ProbeAnswer::Refused(why) | probe::ProbeAnswer::Skipped(why) => {
+                Some(why.clone())
+            }
         },
     }
 }

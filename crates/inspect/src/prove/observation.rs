@@ -92,6 +92,8 @@ pub struct Observed {
     pub in_clear: HashMap<usize, Sighting>,
     /// The application's flows in clear, those that began first at the front.
     pub clear: Vec<ClearFlow>,
+    /// The flows to which no socket fits, in the same order.
+    pub unknown: Vec<ClearFlow>,
     /// WireGuard packets of the tunnel that the kernel's filter did not count.
     pub tunnel_packets: u64,
     /// Packets of other processes' sockets.
@@ -227,18 +229,22 @@ impl Observation {
             flows.filter(move |(_, seen)| seen.owner == owner)
         };
         let packets = |owner| of(owner).map(|(_, seen)| seen.packets).sum::<u64>();
-        let clear = of(Some(SocketOwner::Application)).map(|((interface, flow), seen)| ClearFlow {
-            interface: *interface,
-            protocol: flow.protocol,
-            source: flow.source,
-            destination: flow.destination,
-            packets: seen.packets,
-            first: seen.first,
-        });
-        let mut clear: Vec<_> = clear.collect();
-        clear.sort_by_key(|flow| (flow.first, flow.source, flow.destination));
+        let flows = |owner| {
+            let flows = of(owner).map(|((interface, flow), seen)| ClearFlow {
+                interface: *interface,
+                protocol: flow.protocol,
+                source: flow.source,
+                destination: flow.destination,
+                packets: seen.packets,
+                first: seen.first,
+            });
+            let mut flows: Vec<_> = flows.collect();
+            flows.sort_by_key(|flow| (flow.first, flow.source, flow.destination));
+            flows
+        };
         Observed {
-            clear,
+            clear: flows(Some(SocketOwner::Application)),
+            unknown: flows(None),
             tunnel_packets: self.tunnel_packets,
             of_others: packets(Some(SocketOwner::Other)),
             unattributed: packets(None) + self.unlisted,

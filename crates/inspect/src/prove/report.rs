@@ -8,7 +8,7 @@ use std::net::SocketAddr;
 /// Result of an observation.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize)]
 #[serde(rename_all = "kebab-case")]
-pub enum Outcome {
+pub enum ProofResult {
     /// Nothing of the application has left in clear.
     NothingFound,
     /// Something has left in clear.
@@ -88,7 +88,7 @@ pub struct ControlReport {
 /// Packets that were counted.
 #[derive(Clone, Debug, Serialize)]
 #[expect(missing_docs, reason = "members of JSON whose names say it")]
-pub struct TrafficReport {
+pub struct ObservedTraffic {
     /// WireGuard packets of the tunnel. With offloads, one may be several datagrams.
     pub wireguard_sent: u64,
     pub wireguard_received: u64,
@@ -99,8 +99,9 @@ pub struct TrafficReport {
     pub bypassing_packets: u64,
     /// Packets in clear from other processes' sockets.
     pub other_packets: u64,
-    /// Packets in clear to which no socket fits.
+    /// Packets in clear to which no socket fits, and their flows (the first 20).
     pub unattributed_packets: u64,
+    pub unattributed: Vec<ClearReport>,
     /// Packets that the capture has lost.
     pub lost_packets: u64,
 }
@@ -123,7 +124,7 @@ pub struct ClearReport {
 pub struct ProofReport {
     /// Version of the format.
     pub schema: u32,
-    pub result: Outcome,
+    pub result: ProofResult,
     pub reasons: Vec<Unobserved>,
     pub application: String,
     pub tunnel: String,
@@ -138,8 +139,8 @@ pub struct ProofReport {
     pub asked_seconds: u64,
     /// Interfaces by which packets can leave.
     pub uplinks: Vec<String>,
-    pub traffic: TrafficReport,
-    /// How the probe acted as the application.
+    pub traffic: ObservedTraffic,
+    /// The properties that the probe has in common with the application.
     pub probe: String,
     pub probes: Vec<ProbeReport>,
     pub control: ControlReport,
@@ -158,11 +159,11 @@ impl ProofReport {
         }
         // A leak that was seen is one, whatever else was missed.
         self.result = if self.traffic.clear_packets > 0 || self.probes.iter().any(is_leak) {
-            Outcome::Leak
+            ProofResult::Leak
         } else if self.reasons.is_empty() {
-            Outcome::NothingFound
+            ProofResult::NothingFound
         } else {
-            Outcome::NotObserved
+            ProofResult::NotObserved
         };
         self
     }
@@ -175,7 +176,7 @@ mod tests {
     fn report() -> ProofReport {
         ProofReport {
             schema: 1,
-            result: Outcome::NotObserved,
+            result: ProofResult::NotObserved,
             reasons: Vec::new(),
             application: "/usr/bin/mole".into(),
             tunnel: "home".into(),
@@ -187,7 +188,7 @@ mod tests {
             seconds: 1.0,
             asked_seconds: 1,
             uplinks: Vec::new(),
-            traffic: TrafficReport {
+            traffic: ObservedTraffic {
                 wireguard_sent: 1,
                 wireguard_received: 1,
                 clear_packets: 0,
@@ -195,6 +196,7 @@ mod tests {
                 bypassing_packets: 5,
                 other_packets: 5,
                 unattributed_packets: 5,
+                unattributed: Vec::new(),
                 lost_packets: 0,
             },
             probe: String::new(),
@@ -225,11 +227,11 @@ mod tests {
     #[test]
     fn only_what_left_in_clear_is_a_leak() {
         for (verdict, expected) in [
-            (ProbeVerdict::Tunnel, Outcome::NothingFound),
-            (ProbeVerdict::Blocked, Outcome::NothingFound),
-            (ProbeVerdict::ByFile, Outcome::NothingFound),
-            (ProbeVerdict::NotTried, Outcome::NothingFound),
-            (ProbeVerdict::LeftInClear, Outcome::Leak),
+            (ProbeVerdict::Tunnel, ProofResult::NothingFound),
+            (ProbeVerdict::Blocked, ProofResult::NothingFound),
+            (ProbeVerdict::ByFile, ProofResult::NothingFound),
+            (ProbeVerdict::NotTried, ProofResult::NothingFound),
+            (ProbeVerdict::LeftInClear, ProofResult::Leak),
         ] {
             let mut report = report();
             report.probes = vec![probe(verdict)];
@@ -237,7 +239,7 @@ mod tests {
         }
         let mut in_clear = report();
         in_clear.traffic.clear_packets = 1;
-        assert_eq!(in_clear.conclude().result, Outcome::Leak);
+        assert_eq!(in_clear.conclude().result, ProofResult::Leak);
     }
 
     #[test]
@@ -249,14 +251,14 @@ mod tests {
         for mut unobserved in [blind, lossy] {
             unobserved.probes = vec![probe(ProbeVerdict::Tunnel)];
             let mut concluded = unobserved.conclude();
-            assert_eq!(concluded.result, Outcome::NotObserved);
+            assert_eq!(concluded.result, ProofResult::NotObserved);
             assert_eq!(concluded.reasons.len(), 1);
             concluded.reasons.clear();
             concluded.probes.push(probe(ProbeVerdict::LeftInClear));
-            assert_eq!(concluded.conclude().result, Outcome::Leak);
+            assert_eq!(concluded.conclude().result, ProofResult::Leak);
         }
         let mut omitted = report();
         (omitted.control.tried, omitted.control.seen) = (false, false);
-        assert_eq!(omitted.conclude().result, Outcome::NothingFound);
+        assert_eq!(omitted.conclude().result, ProofResult::NothingFound);
     }
 }

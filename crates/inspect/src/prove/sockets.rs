@@ -50,7 +50,7 @@ impl SocketTable {
             (one.protocol, address, one.local.port(), remote)
         };
         let of = |owner| sockets.iter().filter(move |one| one.owner == owner);
-        // Of several sockets with one key, the application's counts.
+        // Among several sockets with one key, the application's counts.
         for one in of(SocketOwner::Other).chain(of(SocketOwner::Application)) {
             let key = key(one);
             if self.sockets.len() >= MAX_SOCKETS && !self.sockets.contains_key(&key) {

@@ -24,7 +24,7 @@ the probe.";
 
 pub(super) const PROVE_VERDICTS: &str = "\
 Verdicts of probes:
-  through the tunnel    The packet has entered the tunnel, and no other interface.
+  through the tunnel    It has entered the tunnel, and left in clear nowhere.
   blocked               It was seen nowhere. The error of the socket follows.
   LEFT IN CLEAR         It has left by another interface: a leak.
   bypasses by the file  It has left in clear, as the file says about its
@@ -54,9 +54,9 @@ JSON:
     seconds, asked_seconds, uplinks (names)
     traffic       counts of packets: wireguard_sent, wireguard_received,
                   clear_packets, bypassing_packets, other_packets,
-                  unattributed_packets, lost_packets; clear: at most 20 flows
-                  with interface, protocol (number), source, destination,
-                  packets, after_ms
+                  unattributed_packets, lost_packets; clear and unattributed:
+                  at most 20 flows each with interface, protocol (number),
+                  source, destination, packets, after_ms
     probe         sentence about the probe
     probes        objects with name, verdict (tunnel, blocked, left-in-clear,
                   by-file, not-tried), destination, interface,
@@ -82,7 +82,7 @@ pub(super) struct ProveArguments {
     /// Path of an executable, its name in PATH, or a process ID
     #[arg(value_name = "APP", value_hint = ValueHint::CommandName)]
     app: OsString,
-    /// Name of the tunnel [default: the one that selects APP]
+    /// Tunnel [default: the one that selects APP]
     #[arg(long, value_name = "NAME")]
     tunnel: Option<String>,
     /// Observe for this long

@@ -7,7 +7,7 @@
 //! copy, also if this process was killed.
 
 use super::plan::PlannedProbe;
-use super::probe::{ARGUMENT, Answer, PROGRAM, READY};
+use super::probe::{ARGUMENT, PROGRAM, ProbeAnswer, READY};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::mount::{
     MountFlags, MountPropagationFlags, UnmountFlags, mount, mount_bind, mount_change, unmount,
@@ -211,7 +211,7 @@ impl Actor {
     }
 
     /// Has the probe send a packet.
-    pub(super) fn ask(&mut self, planned: &PlannedProbe, nonce: &str) -> Answer {
+    pub(super) fn ask(&mut self, planned: &PlannedProbe, nonce: &str) -> ProbeAnswer {
         let destination = planned.destination.map(|one| one.to_string());
         let destination = destination.unwrap_or_default();
         let binding = planned.binding.as_deref().unwrap_or_default();
@@ -221,8 +221,8 @@ impl Actor {
             None => Err(io::ErrorKind::BrokenPipe.into()),
         };
         match written.and_then(|()| self.answer()) {
-            Ok(line) => Answer::parse(&line),
-            Err(error) => Answer::Skipped(format!("the probe does not answer: {error}")),
+            Ok(line) => ProbeAnswer::parse(&line),
+            Err(error) => ProbeAnswer::Skipped(format!("the probe does not answer: {error}")),
         }
     }
 

@@ -72,7 +72,7 @@ impl Plan {
             probe("ping", Kind::Ping, Some(nowhere)),
             probe("mark", Kind::Mark, Some(nowhere)),
             probe("multicast-dns", Kind::Dns, Some(MDNS)),
-            // Of the WireGuard endpoint's address only the tunnel's own datagrams may leave.
+            // Only the tunnel's own datagrams may leave to the endpoint's address.
             probe(
                 "endpoint",
                 Kind::Udp,

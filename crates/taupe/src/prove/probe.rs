@@ -76,9 +76,9 @@ impl Kind {
     }
 }
 
-/// Answer of the probe. It only adds to what the capture sees.
+/// ProbeAnswer of the probe. It only adds to what the capture sees.
 #[derive(Clone, PartialEq, Eq, Debug)]
-pub(super) enum Answer {
+pub(super) enum ProbeAnswer {
     /// The socket took the packet. `port` is the local port of a connection.
     Sent { port: Option<u16> },
     /// The system refused to send.
@@ -87,7 +87,7 @@ pub(super) enum Answer {
     Skipped(String),
 }
 
-impl Answer {
+impl ProbeAnswer {
     /// Parses an answer. A process of the same user may have written it.
     pub(super) fn parse(line: &str) -> Self {
         let text = |text: &str| -> String {
@@ -148,19 +148,19 @@ fn print(line: &str) -> bool {
 }
 
 /// Executes a request. Its socket stays open, so that no other process gets its port.
-fn answer(line: &str, open: &mut Vec<OwnedFd>) -> Answer {
+fn answer(line: &str, open: &mut Vec<OwnedFd>) -> ProbeAnswer {
     let words: Vec<&str> = line.split(' ').collect();
     let [kind, destination, nonce, binding @ ..] = &*words else {
-        return Answer::Skipped("there is no such request".into());
+        return ProbeAnswer::Skipped("there is no such request".into());
     };
     let (Some(kind), Ok(destination)) = (Kind::of(kind), destination.parse()) else {
-        return Answer::Skipped("there is no such probe".into());
+        return ProbeAnswer::Skipped("there is no such probe".into());
     };
     let binding = binding.first().copied().unwrap_or_default();
     match send(kind, destination, nonce, binding, open) {
-        Ok(port) => Answer::Sent { port },
-        Err(ProbeFailure::Prepare(error)) => Answer::Skipped(error.to_string()),
-        Err(ProbeFailure::Send(error)) => Answer::Refused(error.to_string()),
+        Ok(port) => ProbeAnswer::Sent { port },
+        Err(ProbeFailure::Prepare(error)) => ProbeAnswer::Skipped(error.to_string()),
+        Err(ProbeFailure::Send(error)) => ProbeAnswer::Refused(error.to_string()),
     }
 }
 
@@ -314,21 +314,21 @@ mod tests {
     #[test]
     fn answers_are_read_back_and_contain_no_control_characters() {
         for answer in [
-            Answer::Sent { port: None },
-            Answer::Sent { port: Some(1000) },
-            Answer::Refused("no route".into()),
-            Answer::Skipped("no right".into()),
+            ProbeAnswer::Sent { port: None },
+            ProbeAnswer::Sent { port: Some(1000) },
+            ProbeAnswer::Refused("no route".into()),
+            ProbeAnswer::Skipped("no right".into()),
         ] {
-            assert_eq!(Answer::parse(&answer.line()), answer);
+            assert_eq!(ProbeAnswer::parse(&answer.line()), answer);
         }
         let hostile = format!("refused \x1b]0;x\x07\u{e9}{}", "y".repeat(500));
-        let Answer::Refused(text) = Answer::parse(&hostile) else {
+        let ProbeAnswer::Refused(text) = ProbeAnswer::parse(&hostile) else {
             panic!("it was refused");
         };
         assert!(text.starts_with("?]0;x??y"), "{text}");
         assert_eq!(text.len(), MAX_TEXT);
-        let ended = Answer::parse("");
-        assert!(matches!(ended, Answer::Skipped(_)));
+        let ended = ProbeAnswer::parse("");
+        assert!(matches!(ended, ProbeAnswer::Skipped(_)));
     }
 
     #[test]
@@ -342,7 +342,10 @@ mod tests {
             "udp 127.0.0.1 x",
         ] {
             let answer = answer(wrong, &mut open);
-            assert!(matches!(answer, Answer::Skipped(_)), "{wrong}: {answer:?}");
+            assert!(
+                matches!(answer, ProbeAnswer::Skipped(_)),
+                "{wrong}: {answer:?}"
+            );
         }
         assert!(open.is_empty());
         for (kind, word) in Kind::ALL {

@@ -2,18 +2,23 @@
 
 use crate::flows;
 use std::fmt::Write as _;
+use std::net::SocketAddr;
 use taupe_inspect::prove::{
-    ControlReport, Outcome, ProbeReport, ProbeVerdict, ProofReport, TrafficReport, Unobserved,
+    ClearReport, ControlReport, ObservedTraffic, ProbeReport, ProbeVerdict, ProofReport,
+    ProofResult, Unobserved,
 };
 
 /// Flows that the text lists.
 const FLOWS: usize = 10;
 
+/// Flows without a socket that the text lists.
+const UNATTRIBUTED: usize = 5;
+
 /// Limits of every observation.
 const LIMITS: &str = "\
-Not proved: traffic before and after this time, and by connections that were open before; traffic
-  by way of another program, such as a proxy on this machine or a service of the desktop; other
-  network namespaces and containers; other machines; an application that recognises the test.
+Not proved: traffic before and after this time; traffic by way of another program, such as a proxy on
+  this machine or a service of the desktop; other network namespaces and containers; other
+  machines; an application that recognises the test.
 ";
 
 /// Escapes control characters.
@@ -23,7 +28,7 @@ pub(super) fn escaped(name: &str) -> String {
 
 pub(super) fn text(report: &ProofReport) -> String {
     let mut text = format!(
-        "{} in {}, observed for {:.1} s of {} s\n",
+        "{} in {}, observed for {:.1} s ({} s asked)\n",
         report.application, report.tunnel, report.seconds, report.asked_seconds
     );
     // Writing to a string does not fail.
@@ -67,7 +72,7 @@ pub(super) fn text(report: &ProofReport) -> String {
     text
 }
 
-fn traffic(tunnel: &str, traffic: &TrafficReport) -> String {
+fn traffic(tunnel: &str, traffic: &ObservedTraffic) -> String {
     let mut text = String::new();
     let mut count = |what: &str, packets: u64| {
         let _ = writeln!(text, "  {packets:>8}  {what}");
@@ -95,18 +100,35 @@ fn traffic(tunnel: &str, traffic: &TrafficReport) -> String {
     );
     count("lost by the capture", traffic.lost_packets);
     for flow in &traffic.clear {
-        let _ = writeln!(
-            text,
-            "  LEFT IN CLEAR at {} after {}: {} {} -> {}, {} packets",
-            flow.interface,
-            time(flow.after_ms),
-            protocol(flow.protocol),
-            flow.source,
-            flow.destination,
-            flow.packets
-        );
+        let _ = writeln!(text, "  LEFT IN CLEAR at {}", clear_flow(flow));
+    }
+    for flow in traffic.unattributed.iter().take(UNATTRIBUTED) {
+        let _ = writeln!(text, "  without a socket: at {}", clear_flow(flow));
     }
     text
+}
+
+fn clear_flow(flow: &ClearReport) -> String {
+    let mut text = format!(
+        "{} after {}: {} {} -> {}",
+        flow.interface,
+        time(flow.after_ms),
+        protocol(flow.protocol),
+        end(flow.source),
+        end(flow.destination)
+    );
+    if flow.packets > 1 {
+        let _ = write!(text, ", {} packets", flow.packets);
+    }
+    text
+}
+
+/// Formats an address, without the port if the protocol has none.
+fn end(address: SocketAddr) -> String {
+    match address.port() {
+        0 => address.ip().to_string(),
+        _ => address.to_string(),
+    }
 }
 
 fn control(control: &ControlReport) -> String {
@@ -133,7 +155,10 @@ fn control(control: &ControlReport) -> String {
 }
 
 fn line(probe: &ProbeReport) -> String {
-    let to = probe.destination.map_or(String::new(), |to| to.to_string());
+    let to = probe
+        .destination
+        .map(|to| format!("  {to}"))
+        .unwrap_or_default();
     let verdict = match probe.verdict {
         ProbeVerdict::Tunnel => "through the tunnel",
         ProbeVerdict::Blocked => "blocked",
@@ -141,7 +166,7 @@ fn line(probe: &ProbeReport) -> String {
         ProbeVerdict::ByFile => "bypasses by the file",
         ProbeVerdict::NotTried => "not tried",
     };
-    let mut text = format!("  {:<20}  {:<18}  {to}", verdict, probe.name);
+    let mut text = format!("  {:<20}  {:<18}{to}", verdict, probe.name);
     if let (Some(interface), Some(after)) = (&probe.interface, probe.after_ms) {
         let _ = write!(text, " at {interface} after {}", time(after));
         if let Some(seen) = probe
@@ -164,11 +189,11 @@ fn conclusion(report: &ProofReport) -> String {
         .filter(|probe| probe.verdict == ProbeVerdict::LeftInClear);
     let leaked: Vec<_> = leaked.map(|probe| probe.name).collect();
     let first = match report.result {
-        Outcome::NothingFound => format!(
+        ProofResult::NothingFound => format!(
             "Nothing found: no packet of {} was seen in clear.",
             report.application
         ),
-        Outcome::Leak => {
+        ProofResult::Leak => {
             let mut parts = Vec::new();
             if report.traffic.clear_packets > 0 {
                 parts.push(format!(
@@ -181,7 +206,7 @@ fn conclusion(report: &ProofReport) -> String {
             }
             format!("LEAK: in clear left {}.", parts.join("; "))
         }
-        Outcome::NotObserved => {
+        ProofResult::NotObserved => {
             let reasons = report.reasons.iter().map(|reason| why(*reason));
             let reasons: Vec<_> = reasons.collect();
             format!("NOT OBSERVED: {}.", reasons.join("; "))
@@ -226,5 +251,39 @@ fn protocol(number: u8) -> String {
         17 => "udp".into(),
         58 => "icmpv6".into(),
         number => format!("protocol {number}"),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn names_contain_no_control_characters() {
+        assert_eq!(escaped("eth0"), "eth0");
+        assert_eq!(escaped("e\x1b]0;x\x07"), "e\\u{1b}]0;x\\u{7}");
+    }
+
+    #[test]
+    fn a_probe_is_one_line_that_says_where_it_left() {
+        let mut probe = ProbeReport {
+            name: "dns-local",
+            verdict: ProbeVerdict::LeftInClear,
+            destination: "127.0.0.53:53".parse().ok(),
+            interface: Some("eth0".into()),
+            seen_destination: "192.0.2.53:53".parse().ok(),
+            after_ms: Some(1234),
+            note: None,
+        };
+        assert_eq!(
+            line(&probe),
+            "  LEFT IN CLEAR         dns-local           127.0.0.53:53 at eth0 after 1.2 s, to \
+             192.0.2.53:53\n"
+        );
+        probe.verdict = ProbeVerdict::NotTried;
+        (probe.destination, probe.interface) = (None, None);
+        probe.note = Some("no right".into());
+        let expected = "  not tried             dns-local          (no right)\n";
+        assert_eq!(line(&probe), expected);
     }
 }

@@ -7,8 +7,8 @@ use std::collections::HashMap;
 use std::io;
 use std::time::{Duration, Instant};
 use taupe_inspect::prove::{
-    CLEAR_LISTED, ClearFlow, ClearReport, Nonces, Observation, Observed, ProofTarget, TcpProbe,
-    TrafficReport,
+    CLEAR_LISTED, ClearFlow, ClearReport, Nonces, Observation, Observed, ObservedTraffic,
+    ProofTarget, TcpProbe,
 };
 use taupe_os_linux::interface;
 use taupe_os_linux::packet_socket::{Direction, PacketFilter, PacketSocket, SNAP_LENGTH};
@@ -218,12 +218,8 @@ impl Seen {
         name.map_or_else(|| format!("interface {index}"), |name| escaped(name))
     }
 
-    pub(super) fn traffic(&self, target: &ProofTarget) -> TrafficReport {
-        let packets = |flows: &[ClearFlow]| flows.iter().map(|flow| flow.packets).sum();
-        let all = self.observed.clear.iter().copied();
-        let (by_file, clear): (Vec<_>, Vec<_>) =
-            all.partition(|flow| target.bypasses(flow.destination));
-        let listed = clear.iter().take(CLEAR_LISTED).map(|flow| ClearReport {
+    fn listed(&self, flows: &[ClearFlow]) -> Vec<ClearReport> {
+        let listed = flows.iter().take(CLEAR_LISTED).map(|flow| ClearReport {
             interface: self.interface(flow.interface),
             protocol: flow.protocol,
             source: flow.source,
@@ -231,15 +227,24 @@ impl Seen {
             packets: flow.packets,
             after_ms: milliseconds(flow.first),
         });
+        listed.collect()
+    }
+
+    pub(super) fn traffic(&self, target: &ProofTarget) -> ObservedTraffic {
+        let packets = |flows: &[ClearFlow]| flows.iter().map(|flow| flow.packets).sum();
+        let all = self.observed.clear.iter().copied();
+        let (by_file, clear): (Vec<_>, Vec<_>) =
+            all.partition(|flow| target.bypasses(flow.destination));
         let [wireguard_sent, wireguard_received] = self.wireguard;
-        TrafficReport {
+        ObservedTraffic {
             wireguard_sent,
             wireguard_received,
             clear_packets: packets(&clear),
-            clear: listed.collect(),
+            clear: self.listed(&clear),
             bypassing_packets: packets(&by_file),
             other_packets: self.observed.of_others,
             unattributed_packets: self.observed.unattributed,
+            unattributed: self.listed(&self.observed.unknown),
             lost_packets: self.lost,
         }
     }

@@ -5,6 +5,7 @@ use crate::world::{BEYOND, ETC, TUNNEL, UPLINK, World};
 use std::fs;
 use std::time::Duration;
 use taupe_lab::documents::Block;
+use taupe_lab::peers::Implementation;
 use taupe_lab::process::wait_until;
 use taupe_lab::{Error, Result, ensure};
 
@@ -73,6 +74,26 @@ pub(crate) fn selected(block: &Block) -> Result<()> {
             world.must_be(&firefox, Some(TUNNEL), &command.text)?;
             world.must_be("curl", Some(curl), &command.text)?;
         }
+    }
+    Ok(())
+}
+
+/// The commands about a selected application that has left nothing in clear.
+pub(crate) fn proved(block: &Block) -> Result<()> {
+    let world = World::new()?;
+    world.write_etc("home.conf", &world.conf("AllowedApps = firefox-esr"))?;
+    let firefox = world.copy_program("curl", "firefox-esr")?;
+    let mut shell = world.shell()?;
+    let taupe = Implementation::Taupe.program()?.display().to_string();
+    world.near.run(&[&taupe, "up", "home"])?;
+    world.must_be(&firefox, Some(TUNNEL), "up")?;
+    for command in &block.commands {
+        let output = shell.run(block, command)?;
+        let expected = match command.text.contains("--json") {
+            true => "\"result\": \"nothing-found\"",
+            false => "Nothing found: no packet of",
+        };
+        printed(command, &output, expected)?;
     }
     Ok(())
 }

@@ -57,6 +57,7 @@ pub(crate) const SCENARIOS: &[Scenario] = &[
     Scenario { name: "readme_applications", page: README, first: "sudo editor /etc/wireguard/home.conf", run: applications::selected },
     Scenario { name: "readme_keys", page: README, first: "umask 077", run: files::post_quantum_keys },
     Scenario { name: "guide_applications", page: APPLICATIONS, first: "sudo install -D -m 600 provider.conf /etc/wireguard/home.conf", run: applications::selected },
+    Scenario { name: "guide_proof", page: APPLICATIONS, first: "sudo taupe prove --duration 10 firefox-esr", run: applications::proved },
     Scenario { name: "guide_device", page: DEVICE, first: "sudo WG_QUICK_USERSPACE_IMPLEMENTATION=taupe-device wg-quick up ./wg1.conf", run: tunnels::by_wg_quick },
     Scenario { name: "guide_diagnosis", page: DIAGNOSIS, first: "LOG_LEVEL=verbose sudo -E taupe up -f ./wg0.conf", run: tunnels::with_a_log },
     Scenario { name: "guide_releases", page: INSTALL, first: "ssh-keygen -Y verify -f allowed_signers -I taupe -n taupe-release -s SHA256SUMS.sig < SHA256SUMS", run: files::release },
