@@ -28,7 +28,7 @@ Verdicts of probes:
   blocked               It was seen nowhere. The error of the socket follows.
   LEFT IN CLEAR         It has left by another interface: a leak.
   bypasses by the file  It has left in clear, as the file says about its
-                        destination (AllowedIPs, DisallowedIPs, BypassLanTraffic).
+                        destination (such as DisallowedIPs).
   not tried             A right or an address is missing; the reason follows.";
 
 pub(super) const PROVE_LIMITS: &str = "\

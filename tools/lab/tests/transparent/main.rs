@@ -266,6 +266,7 @@ fn main() {
         SystemTest::new("report_without_secrets", inspection::report::report).limit(long),
         SystemTest::new("prove_healthy", prove::healthy).limit(long),
         SystemTest::new("prove_everything_selected", prove::everything_selected).limit(long),
+        SystemTest::new("prove_by_mark", prove::by_mark).limit(long),
         SystemTest::new("prove_planted_leaks", prove::planted_leaks).limit(long),
         SystemTest::new("prove_killed", prove::killed).limit(long),
         SystemTest::new("prove_blind", prove::blind).limit(long),

@@ -155,6 +155,21 @@ pub(crate) fn everything_selected() -> Result<()> {
     world.down(&file)
 }
 
+/// The fallback by marks. It does not redirect DNS queries, and the one to this machine stays here.
+pub(crate) fn by_mark() -> Result<()> {
+    let world = world()?;
+    let mole = Application::new("mole")?;
+    let file = choose(&world, "mole")?;
+    succeeded("up", &world.taupe(&["up", "--adapter", &file])?)?;
+    let _talking = connect_repeatedly(&world, &mole, Some(USER))?;
+    let report = json(&prove(&world, &["--duration", "1", &mole.0])?)?;
+    ensure!(report["result"] == "nothing-found", "{report}");
+    for name in ["udp", "tcp", "dns-udp", "bound-address", "stun", "ping"] {
+        ensure!(verdict(&report, name)? == "tunnel", "{name}: {report}");
+    }
+    world.down(&file)
+}
+
 /// Packets that are made to leave in clear are found and named.
 pub(crate) fn planted_leaks() -> Result<()> {
     let world = world()?;
