@@ -15,8 +15,9 @@ use rustix::net::sockopt::set_socket_recv_buffer_size_force;
 
 pub use filter::{Direction, MAX_FLOWS, PacketFilter, SNAP_LENGTH, UdpFlow};
 
-/// Bytes that the kernel may keep for a capturing socket.
-const CAPTURE_BUFFER: usize = 8 << 20;
+/// Bytes that the kernel may keep for a capturing socket. It counts a packet with all of its memory, up
+/// to 64 KiB with offloads, although only its beginning is captured.
+const CAPTURE_BUFFER: usize = 64 << 20;
 
 /// A captured packet.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

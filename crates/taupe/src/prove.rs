@@ -69,8 +69,13 @@ fn with_advice(error: &TargetError) -> String {
     match error {
         TargetError::Explain(error) => crate::explain::with_advice(error),
         TargetError::NotSelected {
+            script: Some(warning),
+            ..
+        } => format!("{error}: {warning}"),
+        TargetError::NotSelected {
             application,
             tunnels,
+            script: None,
         } => match tunnels.first() {
             Some(tunnel) => format!(
                 "{error}; `sudo taupe app allow {} {application}` selects it",

@@ -41,6 +41,8 @@ pub enum TargetError {
         application: String,
         /// Tunnels that could select it.
         tunnels: Vec<String>,
+        /// A remark about a script, which runs as its interpreter.
+        script: Option<String>,
     },
     #[error("{} select {application}", .tunnels.join(" and "))]
     Ambiguous {
@@ -110,6 +112,7 @@ impl ProofTarget {
             0 => Err(TargetError::NotSelected {
                 application,
                 tunnels: tunnels(&confs.iter().collect::<Vec<_>>()),
+                script: explain::script_warning(&named).map(|warning| warning.to_string()),
             }),
             1 => {
                 let (conf, explainer, matcher, subject) = selecting.swap_remove(0);

@@ -270,6 +270,7 @@ fn main() {
         SystemTest::new("prove_planted_leaks", prove::planted_leaks).limit(long),
         SystemTest::new("prove_killed", prove::killed).limit(long),
         SystemTest::new("prove_blind", prove::blind).limit(long),
+        SystemTest::new("prove_lossy", prove::lossy).limit(long),
         SystemTest::new("prove_not_selected", prove::not_selected).limit(long),
         SystemTest::new("prove_ended_early", prove::ended_early).limit(long),
         SystemTest::new("existing_connections", app::existing_connections).limit(long),

@@ -11,7 +11,7 @@ use serde_json::Value;
 use taupe_lab::host::Host;
 use taupe_lab::peers::Implementation;
 use taupe_lab::process::{Attempt, Process, wait_until};
-use taupe_lab::sandbox::step;
+use taupe_lab::sandbox::{scratch_file, step};
 use taupe_lab::{Error, Result, ensure};
 use taupe_os_linux::interface::index;
 use taupe_os_linux::packet_socket::{PacketFilter, PacketSocket, SNAP_LENGTH};
@@ -288,6 +288,50 @@ pub(crate) fn blind() -> Result<()> {
     world.down(&file)
 }
 
+/// A capture that has lost packets proves nothing.
+pub(crate) fn lossy() -> Result<()> {
+    let world = world()?;
+    let mole = Application::new("mole")?;
+    let file = choose(&world, "mole")?;
+    world.up(&file)?;
+    let program = Implementation::Taupe.program()?.display().to_string();
+    let command = [&*program, "prove", "--json", "--duration", "3", &mole.0];
+    let mut proving = world.near.spawn(&command)?;
+    wait_until("the capture", Duration::from_secs(30), || {
+        ensure!(proving.runs()?, "it ended: {}", proving.output());
+        // The head, two counters and the capture.
+        let sockets = world.near.run(&["cat", "/proc/net/packet"])?.stdout;
+        Ok(sockets.lines().count() >= 4)
+    })?;
+    // While it stands still, more packets leave than the kernel keeps for it.
+    proving.signal(Signal::STOP)?;
+    let ends = ["192.0.2.1:1000", "192.0.2.2:1000"].map(|end| end.parse().expect("an address"));
+    let mut packet = datagram(ends);
+    packet.resize(1400, 0);
+    world.near.enter(|| {
+        let (sender, uplink) = sender()?;
+        for _ in 0..60_000 {
+            // The link's queue may be full for a moment.
+            let _ = sender.send(uplink, IPV4, &EVERYBODY, &packet);
+        }
+        Ok(())
+    })?;
+    proving.signal(Signal::CONT)?;
+    let status = proving.wait(Duration::from_secs(30))?;
+    let report: Value = serde_json::from_str(&proving.output())
+        .map_err(|error| Error::unmet(format!("{error}: {}", proving.output())))?;
+    ensure!(status.code() == Some(3), "{report}");
+    ensure!(
+        report["traffic"]["lost_packets"].as_u64() > Some(0),
+        "{report}"
+    );
+    ensure!(
+        list(&report["reasons"]).contains(&"packets-lost".into()),
+        "{report}"
+    );
+    world.down(&file)
+}
+
 /// Nothing is proved about an application without a tunnel.
 pub(crate) fn not_selected() -> Result<()> {
     let world = world()?;
@@ -308,6 +352,8 @@ pub(crate) fn not_selected() -> Result<()> {
         "other does not select applications",
     )?;
     refused(&["no-such-program"], "there is no executable")?;
+    let script = scratch_file("script", "#!/bin/sh\n")?;
+    refused(&[&script], "/bin/sh")?;
     let wrong = world.taupe(&["prove"])?;
     ensure!(wrong.status == Some(2), "{wrong:?}");
     world.down(&file)
