@@ -36,6 +36,7 @@ use taupe_inspect::prove::{
 };
 use taupe_inspect::tunnel::file_argument;
 use taupe_os_linux::netlink::NetlinkError;
+use taupe_transparent::state::Lock;
 use watch::Watch;
 
 /// Exit status if the observation cannot count as evidence.
@@ -152,7 +153,12 @@ fn run(order: &ProveOrder, arguments: &[OsString]) -> Result<ProofReport, ProveE
     let mut watch =
         Watch::begin(&target, nonces.clone(), count, own).map_err(ProveError::Capture)?;
 
-    let control = Control::new(&target, &uplinks, order.control);
+    let control = Control::new(
+        &target,
+        &uplinks,
+        order.control,
+        !is_up && lock == Lock::All,
+    );
     let mut notes = [control.send(&nonces.nonce(0)), None];
     watch.until(CONTROL_TIME.min(order.duration), &interrupt, |watch| {
         !control.is_tried() || watch.has_seen(0)

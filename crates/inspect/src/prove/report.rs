@@ -79,7 +79,7 @@ pub struct ControlReport {
     pub seen: bool,
     pub destination: Option<SocketAddr>,
     pub interface: Option<String>,
-    /// True if every process is selected, so that a packet socket sent it.
+    /// True if every process is selected or blocked, so that a packet socket sent it.
     pub by_packet_socket: bool,
     /// Error of its socket.
     pub note: Option<String>,

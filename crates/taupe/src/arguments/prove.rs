@@ -16,7 +16,7 @@ does not run, the probe has the user who called sudo, or nobody.) Each packet of
 probe has a random text in it, and the report says where the capture saw that text, not what the \
 probe's socket returned.\n\n\
 To show that the capture sees packets, Taupe sends one in clear at the beginning and one at the end, \
-from a process that is not selected. If it does not see them, the result is \"not observed\". No \
+from a process that is not selected (by a packet socket if every process is selected or blocked). If it does not see them, the result is \"not observed\". No \
 probe goes to a third party: destinations are this machine's resolvers and routers, the tunnel's \
 endpoint, and addresses for documentation, which go nowhere. Everything that Taupe creates for this \
 ends with it, even if it is killed: the probe's copy exists only in memory, in a mount namespace of \

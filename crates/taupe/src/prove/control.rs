@@ -12,6 +12,9 @@ use taupe_os_linux::packet_socket::PacketSocket;
 /// `ETH_P_IP`.
 const ETHERTYPE_IPV4: u16 = 0x0800;
 
+/// EtherType for experiments on a local network (IEEE 802).
+const EXPERIMENTAL: u16 = 0x88b5;
+
 /// Sender of controls.
 #[derive(Clone, Copy)]
 pub(super) enum Control {
@@ -22,14 +25,27 @@ pub(super) enum Control {
     /// A packet socket, since every process is selected. It sends to all machines of the link, of
     /// which none has the address.
     PacketSocket { link: u32, address: Ipv4Addr },
+    /// A packet socket with a frame that is not IP, since no IP packet may leave.
+    Frame { link: u32 },
     /// No packet can leave this machine.
     NoUplink,
 }
 
 impl Control {
-    pub(super) fn new(target: &ProofTarget, uplinks: &Uplinks, is_wanted: bool) -> Self {
+    /// `blocks_all`: the tunnel is down and blocks every process.
+    pub(super) fn new(
+        target: &ProofTarget,
+        uplinks: &Uplinks,
+        is_wanted: bool,
+        blocks_all: bool,
+    ) -> Self {
         if !is_wanted {
             return Self::Omitted;
+        }
+        let link = uplinks.v4.map(|(link, _)| link);
+        let link = link.or(uplinks.v6.map(|(link, _)| link));
+        if let (true, Some(link)) = (blocks_all, link) {
+            return Self::Frame { link };
         }
         let is_selected = target.selects(std::process::id());
         match (is_selected, uplinks.v4, uplinks.v6) {
@@ -54,6 +70,11 @@ impl Control {
                 let sender = PacketSocket::sender();
                 sender.and_then(|sender| sender.send(link, ETHERTYPE_IPV4, &BROADCAST, &packet))
             }
+            Self::Frame { link } => {
+                let sender = PacketSocket::sender();
+                let frame = nonce.as_bytes();
+                sender.and_then(|sender| sender.send(link, EXPERIMENTAL, &BROADCAST, frame))
+            }
             Self::NoUplink => return Some("this machine has no default route".into()),
         };
         sent.err().map(|error| error.to_string())
@@ -65,14 +86,14 @@ impl Control {
         let destination = match self {
             Self::Socket(to) => Some(to),
             Self::PacketSocket { .. } => Some((NOWHERE_V4, DISCARD).into()),
-            Self::Omitted | Self::NoUplink => None,
+            Self::Omitted | Self::Frame { .. } | Self::NoUplink => None,
         };
         ControlReport {
             tried: self.is_tried(),
             seen: sightings.iter().all(Option::is_some),
             destination,
             interface: sightings[0].map(|one| seen.interface(one.interface)),
-            by_packet_socket: matches!(self, Self::PacketSocket { .. }),
+            by_packet_socket: matches!(self, Self::PacketSocket { .. } | Self::Frame { .. }),
             note: notes.into_iter().flatten().next(),
         }
     }

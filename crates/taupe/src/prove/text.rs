@@ -137,12 +137,12 @@ fn control(control: &ControlReport) -> String {
             .into();
     }
     let from = match control.by_packet_socket {
-        true => "a packet socket, since the file selects every program,",
+        true => "a packet socket, since every other one is selected or blocked,",
         false => "this program, which is not selected,",
     };
     let to = control
         .destination
-        .map_or("anywhere".into(), |to| to.to_string());
+        .map_or("the link".into(), |to| to.to_string());
     match (control.seen, &control.interface, &control.note) {
         (true, Some(interface), _) => {
             format!("  Control: packets from {from} to {to} were seen in clear at {interface}.\n")

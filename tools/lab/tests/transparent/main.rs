@@ -269,6 +269,7 @@ fn main() {
         SystemTest::new("prove_by_mark", prove::by_mark).limit(long),
         SystemTest::new("prove_planted_leaks", prove::planted_leaks).limit(long),
         SystemTest::new("prove_killed", prove::killed).limit(long),
+        SystemTest::new("prove_all_blocked", prove::all_blocked).limit(long),
         SystemTest::new("prove_blind", prove::blind).limit(long),
         SystemTest::new("prove_lossy", prove::lossy).limit(long),
         SystemTest::new("prove_not_selected", prove::not_selected).limit(long),

@@ -258,6 +258,21 @@ pub(crate) fn killed() -> Result<()> {
     world.down(&file)
 }
 
+/// A tunnel that blocks every program when its process was killed.
+pub(crate) fn all_blocked() -> Result<()> {
+    let world = world()?;
+    let mole = Application::new("mole")?;
+    let file = scratch(&world, "AllowedApps = mole\nKillSwitch = all")?;
+    world.up(&file)?;
+    world.kill_device()?;
+    let output = prove(&world, &["--duration", "1", &mole.0])?;
+    let report = json(&output)?;
+    ensure!(output.status == Some(0), "{report}");
+    ensure!(report["control"]["by_packet_socket"] == true, "{report}");
+    ensure!(verdict(&report, "udp")? == "blocked", "{report}");
+    world.down(&file)
+}
+
 /// A capture that does not see the control proves nothing.
 pub(crate) fn blind() -> Result<()> {
     let world = world()?;
