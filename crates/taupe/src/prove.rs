@@ -34,7 +34,7 @@ use taupe_inspect::prove::{
     Nonces, ProbeReport, ProbeVerdict, ProofReport, ProofResult, ProofTarget, TargetError,
     Unobserved,
 };
-use taupe_inspect::tunnel::file_argument;
+use taupe_inspect::tunnel::{file_argument, file_of};
 use taupe_os_linux::netlink::NetlinkError;
 use taupe_transparent::state::Lock;
 use watch::Watch;
@@ -80,7 +80,7 @@ fn with_advice(error: &TargetError) -> String {
         } => match tunnels.first() {
             Some(tunnel) => format!(
                 "{error}; `sudo taupe app allow {} {application}` selects it",
-                file_argument(tunnel)
+                file_argument(tunnel, file_of(tunnel).as_deref())
             ),
             None => error.to_string(),
         },
