@@ -16,6 +16,7 @@ cfg_if::cfg_if! {
         pub mod destination;
         pub mod dns;
         pub mod doctor;
+        pub mod drops;
         pub mod endpoint_names;
         pub mod events;
         pub mod executables;

@@ -10,8 +10,8 @@ use crate::remarks::with_command;
 use crate::{app_conflicts, root, tunnel};
 use lists::{ListError, edit};
 use serde::Serialize;
-use std::ffi::OsString;
-use std::fmt::{self, Write as _};
+use std::ffi::{OsStr, OsString};
+use std::fmt::{self, Display, Write as _};
 use std::path::PathBuf;
 use std::process::ExitCode;
 use std::time::Duration;
@@ -37,7 +37,7 @@ const PATIENCE: Duration = Duration::from_secs(60);
 
 /// Reason why nothing was changed or printed.
 #[derive(Debug, thiserror::Error)]
-enum AppError {
+pub(crate) enum AppError {
     #[error(transparent)]
     NotRoot(#[from] root::RootError),
     #[error(transparent)]
@@ -127,7 +127,7 @@ pub(crate) fn main(order: &AppOrder, arguments: &[OsString]) -> ExitCode {
             let _long = LongCommand::begin("changing the selected applications");
             root::require(Compatibility::Taupe, arguments)
                 .map_err(AppError::from)
-                .and_then(|()| edit_file(order, *place, applications))
+                .and_then(|()| edit_file(&order.file, *place, applications, &mut say))
         }
     };
     match outcome {
@@ -138,7 +138,7 @@ pub(crate) fn main(order: &AppOrder, arguments: &[OsString]) -> ExitCode {
 }
 
 /// Reads a file, and fails if it has errors.
-fn read(conf: &Conf) -> Result<(Checked, File), AppError> {
+fn read(conf: &Conf, tell: Tell<'_>) -> Result<(Checked, File), AppError> {
     let mut checked = check(conf, Compatibility::Taupe)?;
     match checked.file.take() {
         Some(file) => Ok((checked, file)),
@@ -146,7 +146,7 @@ fn read(conf: &Conf) -> Result<(Checked, File), AppError> {
             checked
                 .remarks
                 .iter()
-                .for_each(|remark| say(&with_command(remark)));
+                .for_each(|remark| tell(&with_command(remark)));
             Err(AppError::Wrong {
                 file: conf.shown.display().to_string(),
                 errors: check::count(&checked.remarks),
@@ -155,12 +155,17 @@ fn read(conf: &Conf) -> Result<(Checked, File), AppError> {
     }
 }
 
-fn edit_file(
-    order: &AppOrder,
+/// Receives sentences about a change while it is made.
+type Tell<'a> = &'a mut dyn FnMut(&dyn Display);
+
+/// Puts applications into one list of a file, or into none. A tunnel that is up follows the change.
+pub(crate) fn edit_file(
+    file: &OsStr,
     place: AppPlace,
     applications: &[Application],
+    tell: Tell<'_>,
 ) -> Result<(), AppError> {
-    let conf = find_file(&order.file)?;
+    let conf = find_file(file)?;
     let interface = conf.interface.as_str();
     let shown = || conf.shown.display().to_string();
     let refused = |why| AppError::Refused { file: shown(), why };
@@ -177,7 +182,7 @@ fn edit_file(
     } else {
         None
     };
-    let (before, mut file) = read(&conf)?;
+    let (before, mut file) = read(&conf, tell)?;
     let edited = edit(&before.text, place, applications).map_err(refused)?;
     let is_other = *edited != *before.text;
     let chose = file.transparent.first.is_some();
@@ -186,7 +191,7 @@ fn edit_file(
     }
     let mut after = check_text(&conf, Compatibility::Taupe, edited);
     let news = new_remarks(&before.remarks, &after.remarks);
-    news.iter().for_each(|remark| say(&with_command(remark)));
+    news.iter().for_each(|remark| tell(&with_command(remark)));
     let Some(mut wanted) = after.file.take() else {
         let errors = check::count(&after.remarks);
         let file = shown();
@@ -214,9 +219,9 @@ fn edit_file(
             (AppPlace::Disallowed, true) => "is in DisallowedApps; see the warning",
             (AppPlace::Nowhere, _) => "is removed from both lists",
         };
-        say(&format_args!("{}: {} {what}", shown(), names.join(", ")));
+        tell(&format_args!("{}: {} {what}", shown(), names.join(", ")));
     } else {
-        say(&format_args!("{} needs no change", shown()));
+        tell(&format_args!("{} needs no change", shown()));
     }
     if is_up && let Err(fault) = replace(interface, &plan.choice) {
         return Err(match is_other {
@@ -229,19 +234,19 @@ fn edit_file(
         });
     }
     if is_up {
-        say(&format_args!(
+        tell(&format_args!(
             "{interface} applies it, also to open sockets; TCP connections that were open outside the \
              tunnel are blocked"
         ));
     } else {
-        say(&format_args!(
+        tell(&format_args!(
             "{interface} is not up: the next `taupe up {}` applies it",
             conf.word()
         ));
     }
-    warn_of_adapter_mode(&conf, is_up);
+    warn_of_adapter_mode(&conf, is_up, tell);
     if is_up && plan.mark().is_some() {
-        say(&"[!] in adapter mode, the change applies only to new sockets");
+        tell(&"[!] in adapter mode, the change applies only to new sockets");
     }
     Ok(())
 }
@@ -299,7 +304,7 @@ fn process_id(application: &Application) -> Option<ProcessId> {
 
 /// A number, with the executable of the process that has it as its id.
 #[derive(Debug)]
-struct ProcessId {
+pub(crate) struct ProcessId {
     id: u32,
     path: Option<String>,
 }
@@ -396,10 +401,10 @@ fn open_journal(lock: &Lock, conf: &Conf) -> Result<Option<Journal>, AppError> {
 }
 
 /// Warns of a tunnel that is up in adapter mode for all applications, which an edit does not affect.
-fn warn_of_adapter_mode(conf: &Conf, is_up: bool) {
+fn warn_of_adapter_mode(conf: &Conf, is_up: bool, tell: Tell<'_>) {
     let interface = &conf.interface;
     if !is_up && State::default().of_running(interface.as_str()).is_some() {
-        say(&format_args!(
+        tell(&format_args!(
             "[!] {interface} is up in adapter mode, for all applications; to apply the edit, `taupe \
              down {interface}` and `taupe up {}`",
             conf.word()
@@ -410,7 +415,7 @@ fn warn_of_adapter_mode(conf: &Conf, is_up: bool) {
 /// Prints the rules and the processes that each applies to.
 fn list(order: &AppOrder, json: bool) -> Result<(), AppError> {
     let conf = find_file(&order.file)?;
-    let (_, mut file) = read(&conf)?;
+    let (_, mut file) = read(&conf, &mut say)?;
     let rules = resolved(std::mem::take(&mut file.transparent.apps));
     let matcher = AppMatcher::of(conf.interface.as_str());
     let (running, sockets) = (Subject::all(), sockets());

@@ -72,6 +72,9 @@ pub(crate) enum Order {
     App(AppOrder),
     /// Show the state of tunnels.
     Status(StatusOrder),
+    /// Show tunnels, applications and connections continuously.
+    #[cfg(feature = "top")]
+    Top(TopOrder),
     /// List connections and their tunnels.
     Flows(FlowsOrder),
     /// Prove that an application's traffic goes through its tunnel.
@@ -196,6 +199,14 @@ pub(crate) struct StatusOrder {
     pub(crate) all_peers: bool,
     /// Interval for printing it again.
     pub(crate) watch: Option<Duration>,
+}
+
+/// Arguments of `taupe top`.
+#[cfg(feature = "top")]
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub(crate) struct TopOrder {
+    /// Time between two readings.
+    pub(crate) interval: Duration,
 }
 
 /// Arguments of `taupe events`.

@@ -26,6 +26,12 @@ enum FlowsCommandError {
     Output(#[from] NotPrinted),
 }
 
+/// Sentence for a truncated list.
+pub(crate) const INCOMPLETE: &str = "the list is incomplete: there are more flows";
+
+/// Reason for the path of a flow that nothing decides about.
+pub(crate) const NO_REASON: &str = "no tunnel applies";
+
 /// Returns the error of reading flows, with advice.
 pub(crate) fn with_advice(error: &flows::FlowsError) -> String {
     match error {
@@ -83,7 +89,7 @@ pub(crate) fn text(flows: &Flows) -> String {
         .map(|flow| format!("{}\n", line(flow)))
         .collect();
     if flows.truncated {
-        text += "[!] the list is incomplete: there are more flows\n";
+        text += &format!("[!] {INCOMPLETE}\n");
     }
     text
 }
@@ -105,7 +111,7 @@ pub(crate) fn line(flow: &Flow) -> String {
         (Some(sent), Some(received)) => format!("{sent} B out, {received} B in"),
         _ => "bytes not counted".into(),
     };
-    let why = flow.why.as_deref().unwrap_or("no tunnel applies");
+    let why = flow.why.as_deref().unwrap_or(NO_REASON);
     format!(
         "{verdict}: {who} {} {} -> {to}, {bytes}: {why}",
         flow.protocol, flow.local

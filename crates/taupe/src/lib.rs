@@ -71,6 +71,8 @@ cfg_if::cfg_if! {
         mod status;
         #[path = "system/linux.rs"]
         mod system;
+        #[cfg(feature = "top")]
+        mod top;
         mod tunnel;
         mod via;
 

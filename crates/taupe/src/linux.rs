@@ -64,6 +64,8 @@ pub fn main<D: Device>() -> ExitCode {
         Order::Explain(order) => explain::main(&order),
         Order::App(order) => app::main(&order, &arguments),
         Order::Status(order) => status::main(&order, &arguments),
+        #[cfg(feature = "top")]
+        Order::Top(order) => crate::top::main(&order, &arguments),
         Order::Flows(order) => flows::main(&order, &arguments),
         Order::Prove(order) => prove::main(&order, &arguments),
         Order::Events(order) => events::main(&order, &arguments),

@@ -21,6 +21,11 @@ impl Paint {
         Self(io::stdout().is_terminal() && !is_unwanted)
     }
 
+    /// Returns true if output gets colours.
+    pub(crate) const fn is_coloured(self) -> bool {
+        self.0
+    }
+
     pub(crate) const fn none() -> Self {
         Self(false)
     }

@@ -3,6 +3,8 @@
 mod peers;
 mod print;
 
+pub(crate) use print::{NO_TUNNEL, mode};
+
 use crate::arguments::StatusOrder;
 use crate::console::{self, NotPrinted};
 use crate::paint::Paint;

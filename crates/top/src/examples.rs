@@ -118,7 +118,9 @@ pub(crate) fn reading(second: u64) -> Reading {
                     "the peer fra-1 at 203.0.113.9:51820 has not answered for 40 s (8 handshakes); \
                      check its endpoint and key, and that it runs",
                 )],
-                notes: vec![Text::new("/etc/wireguard/office.conf has been edited since")],
+                notes: vec![Text::new(
+                    "/etc/wireguard/office.conf has been edited since",
+                )],
                 peers: vec![
                     peer("fra-1", "203.0.113.9:51820", None, bytes(0, 1184)),
                     peer(

@@ -12,8 +12,8 @@ use rates::Meters;
 use std::collections::BTreeSet;
 use std::time::Duration;
 
-pub use prompt::{Change, Place};
 pub(crate) use prompt::Mode;
+pub use prompt::{Change, Place};
 pub(crate) use tables::{ApplicationRow, ConnectionRow, DropRow, PeerRow, Tables, TunnelRow};
 
 /// A session ends after this time without a new handshake (`REJECT_AFTER_TIME`, whitepaper section
@@ -297,7 +297,10 @@ impl Model {
             Step::Last => usize::MAX,
         };
         let to = to.min(last);
-        let key = rows.get(to).and_then(|row| self.key(*row)).map(str::to_owned);
+        let key = rows
+            .get(to)
+            .and_then(|row| self.key(*row))
+            .map(str::to_owned);
         if let Some(cursor) = self.cursors.get_mut(self.screen.index()) {
             *cursor = Cursor { key, index: to };
         }
@@ -343,7 +346,11 @@ impl Model {
         let at = self.screen.index();
         let sort = self.sorts.get(at).copied().unwrap_or_default();
         let mut rows = order::sorted(tables, self.screen, sort, &self.filter.to_lowercase());
-        if self.reversed.get(at).is_some_and(|is_reversed| *is_reversed) {
+        if self
+            .reversed
+            .get(at)
+            .is_some_and(|is_reversed| *is_reversed)
+        {
             rows.reverse();
         }
         rows
@@ -357,7 +364,8 @@ impl Model {
         let filter = self.filter.to_lowercase();
         let rows = order::sorted(tables, Screen::Applications, 0, &filter);
         let rows = rows.into_iter();
-        rows.filter_map(|row| tables.applications.get(row)).collect()
+        rows.filter_map(|row| tables.applications.get(row))
+            .collect()
     }
 
     /// Returns the name of the order, and says if it is reversed. `None` without a table.
@@ -365,7 +373,10 @@ impl Model {
         let at = self.screen.index();
         let sort = self.sorts.get(at).copied().unwrap_or_default();
         let name = order::names(self.screen).get(sort)?;
-        let is_reversed = self.reversed.get(at).is_some_and(|is_reversed| *is_reversed);
+        let is_reversed = self
+            .reversed
+            .get(at)
+            .is_some_and(|is_reversed| *is_reversed);
         Some(if is_reversed {
             format!("{name}, reversed")
         } else {
@@ -389,4 +400,3 @@ impl Model {
         selecting.map(|tunnel| tunnel.name.clone()).collect()
     }
 }
-

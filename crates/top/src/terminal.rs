@@ -75,8 +75,6 @@ enum Event {
 pub enum Signal {
     /// End, and restore the terminal.
     End,
-    /// Restore the terminal and stop, until the process is continued.
-    Stop,
     /// The process was continued.
     Continue,
 }
@@ -86,9 +84,9 @@ pub enum Signal {
 pub struct Signals(SyncSender<Event>);
 
 impl Signals {
-    /// Sends a signal. It is lost if many others wait.
+    /// Sends a signal, and waits if many events wait.
     pub fn send(&self, signal: Signal) {
-        let _ = self.0.try_send(Event::Signal(signal));
+        let _ = self.0.send(Event::Signal(signal));
     }
 }
 
@@ -156,7 +154,6 @@ fn follow(
             Event::Changed(result) => model.changed(result),
             Event::Resized => {}
             Event::Signal(Signal::End) => return Ok(()),
-            Event::Signal(Signal::Stop) => suspend(terminal, stop)?,
             Event::Signal(Signal::Continue) => {
                 // A shell may have left raw mode meanwhile.
                 raw_mode()?;
@@ -187,10 +184,7 @@ fn follow(
     }
 }
 
-fn suspend(
-    terminal: &mut Terminal<CrosstermBackend<Stdout>>,
-    stop: &impl Fn(),
-) -> io::Result<()> {
+fn suspend(terminal: &mut Terminal<CrosstermBackend<Stdout>>, stop: &impl Fn()) -> io::Result<()> {
     AlternateScreen::leave();
     stop();
     AlternateScreen::resume()?;

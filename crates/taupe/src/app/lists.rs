@@ -11,7 +11,7 @@ use zeroize::Zeroizing;
 
 /// Reason why the lists stay unchanged.
 #[derive(PartialEq, Eq, Debug, thiserror::Error)]
-pub(super) enum ListError {
+pub(crate) enum ListError {
     #[error("it has no entry {0}; `taupe app list` prints its entries")]
     NoEntry(Application),
     #[error(

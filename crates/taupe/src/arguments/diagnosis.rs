@@ -1,4 +1,4 @@
-//! The command lines of `taupe status`, `flows`, `events`, `metrics`, `doctor` and `report`.
+//! The command lines of `taupe status`, `top`, `flows`, `events`, `metrics`, `doctor` and `report`.
 
 use super::{DoctorOrder, EventsOrder, FlowsOrder, MetricsOrder, ReportOrder, StatusOrder};
 use clap::{Args, ValueHint};
@@ -114,6 +114,31 @@ pub(super) const EVENTS_EXAMPLES: &str = "\
 Examples:
   sudo taupe events --json
   sudo taupe events --exec 'logger \"$TAUPE_TEXT\"' home";
+
+#[cfg(feature = "top")]
+pub(super) const TOP: &str = "\
+Taupe shows on the terminal's screen, until `q`: tunnels with the reasons for their states, peers, \
+applications with their rates, dropped packets with their reasons, and connections. The key `?` \
+lists the keys.\n\n\
+Three keys move the selected application: `a` allows it, `d` denies it, `x` removes it from the \
+file. They show the command of `taupe app` that this is, and ask first.\n\n\
+Rates of tunnels and peers count encrypted packets, those of applications payload. UDP outside \
+tunnels is not counted. A connection that ends between two readings is missing in the rate of its \
+application. At most 16384 connections are read.\n\n\
+The terminal needs 60 columns and 16 lines. NO_COLOR turns colours off.";
+
+#[cfg(feature = "top")]
+pub(super) const TOP_STATUS: &str = "\
+Exit status:
+  0  Ended by a key or a signal.
+  1  Standard output is not a terminal, or the terminal fails.
+  2  Wrong usage.";
+
+#[cfg(feature = "top")]
+pub(super) const TOP_EXAMPLES: &str = "\
+Examples:
+  sudo taupe top
+  sudo taupe top --interval 5";
 
 pub(super) const FLOWS: &str = "\
 Taupe prints one line for each TCP connection, for each UDP socket that is connected, and for each \
@@ -264,6 +289,24 @@ impl StatusArguments {
             watch: self
                 .watch
                 .map(|seconds| Duration::from_secs(seconds.into())),
+        }
+    }
+}
+
+#[cfg(feature = "top")]
+#[derive(Args)]
+pub(super) struct TopArguments {
+    /// Read everything every SECONDS
+    #[arg(long, value_name = "SECONDS", default_value = "1",
+        value_parser = clap::value_parser!(u16).range(1..))]
+    interval: u16,
+}
+
+#[cfg(feature = "top")]
+impl TopArguments {
+    pub(super) fn order(self) -> super::TopOrder {
+        super::TopOrder {
+            interval: Duration::from_secs(self.interval.into()),
         }
     }
 }

@@ -99,6 +99,12 @@ enum Command {
         diagnosis::STATUS_STATUS, diagnosis::STATUS_EXAMPLES,
     ]))]
     Status(diagnosis::StatusArguments),
+    /// Watch tunnels, applications and connections live
+    #[cfg(feature = "top")]
+    #[command(after_long_help = text(&[
+        diagnosis::TOP, diagnosis::TOP_STATUS, diagnosis::TOP_EXAMPLES,
+    ]))]
+    Top(diagnosis::TopArguments),
     /// List connections, their applications and their tunnels
     #[command(after_long_help = text(&[
         diagnosis::FLOWS, diagnosis::FLOWS_JSON, diagnosis::FLOWS_STATUS,
@@ -182,6 +188,8 @@ impl Taupe {
             Command::Explain(explain) => Order::Explain(explain.order()),
             Command::App(app) => Order::App(app.order()),
             Command::Status(status) => Order::Status(status.order()),
+            #[cfg(feature = "top")]
+            Command::Top(top) => Order::Top(top.order()),
             Command::Flows(flows) => Order::Flows(flows.order()),
             Command::Prove(prove) => Order::Prove(prove.order()),
             Command::Events(events) => Order::Events(events.order()),

@@ -40,7 +40,7 @@ pub const COMMAND_GROUPS: &[CommandGroup] = &[
     },
     CommandGroup {
         title: "This machine",
-        commands: &["events", "metrics", "doctor", "report"],
+        commands: &["top", "events", "metrics", "doctor", "report"],
     },
 ];
 

@@ -5,11 +5,13 @@ use crate::paint::{Colour, Paint};
 use std::fmt::Write as _;
 use taupe_inspect::status::{Mode, State, Status, Tunnel, now};
 
+/// Sentence for the case that there are no tunnels.
+pub(crate) const NO_TUNNEL: &str =
+    "no tunnel is up; `taupe up` brings one up, `taupe show` lists other WireGuard interfaces";
+
 pub(super) fn text(status: &Status, all_peers: bool, paint: Paint) -> String {
     if status.tunnels.is_empty() {
-        return "no tunnel is up; `taupe up` brings one up, `taupe show` lists other WireGuard \
-                interfaces\n"
-            .into();
+        return format!("{NO_TUNNEL}\n");
     }
     status
         .tunnels
@@ -24,16 +26,12 @@ fn tunnel(tunnel: &Tunnel, all_peers: bool, paint: Paint) -> String {
         State::Degraded => ("degraded", Colour::Yellow),
         State::Down => ("down", Colour::Red),
     };
-    let mode = match tunnel.mode {
-        Some(Mode::Transparent) => ", for selected applications",
-        Some(Mode::Marks) => ", for selected applications, in adapter mode by the mark of sockets",
-        Some(Mode::Adapter) => ", for all applications (adapter mode)",
-        None => "",
-    };
+    let mode = mode(tunnel.mode).map(|mode| format!(", {mode}"));
     let mut text = format!(
-        "{}: {}{mode}\n",
+        "{}: {}{}\n",
         tunnel.interface,
-        paint.paint(word, colour)
+        paint.paint(word, colour),
+        mode.unwrap_or_default()
     );
     for finding in &tunnel.findings {
         let mark = paint.paint("[!]", Colour::Yellow);
@@ -88,6 +86,16 @@ fn tunnel(tunnel: &Tunnel, all_peers: bool, paint: Paint) -> String {
         let _ = writeln!(text, "  {} {}", counter.count, counter.text);
     }
     text
+}
+
+/// Returns words for the mode of a tunnel.
+pub(crate) const fn mode(mode: Option<Mode>) -> Option<&'static str> {
+    Some(match mode {
+        Some(Mode::Transparent) => "for selected applications",
+        Some(Mode::Marks) => "for selected applications, in adapter mode by the mark of sockets",
+        Some(Mode::Adapter) => "for all applications (adapter mode)",
+        None => return None,
+    })
 }
 
 /// Formats a number of bytes, such as `1.5 MiB`.

@@ -39,7 +39,12 @@ fn peers(tables: &Tables, sort: usize, filter: &str) -> Vec<usize> {
     let all = &tables.peers;
     let mut rows = matching(all, filter, |row| {
         let endpoint = row.endpoint.clone().unwrap_or_default();
-        format!("{} {} {endpoint} {}", row.shown(), row.tunnel, row.public_key)
+        format!(
+            "{} {} {endpoint} {}",
+            row.shown(),
+            row.tunnel,
+            row.public_key
+        )
     });
     // The indices are those of rows.
     let name = |index: &usize| all.get(*index).map(|row| (&row.tunnel, row.shown()));

@@ -140,7 +140,10 @@ impl Model {
         // An application that an entry already covers is moved by this entry.
         let entry = match (rule, place) {
             (Some(rule), Place::Allowed) if rule.list == List::Allowed => {
-                let text = format!("{tunnel} already selects it, by AllowedApps = {}", rule.entry);
+                let text = format!(
+                    "{tunnel} already selects it, by AllowedApps = {}",
+                    rule.entry
+                );
                 self.complain(&text);
                 return;
             }

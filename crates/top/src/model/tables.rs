@@ -1,7 +1,7 @@
 //! Tables of a reading: one row for each tunnel, peer, application, drop reason and connection.
 
-use super::rates::{self, Meters};
 use super::SESSION_LIFETIME;
+use super::rates::{self, Meters};
 use crate::reading::{
     Application, Bytes, Connection, List, MAX_CONNECTIONS, MAX_PEERS, Path, Reading, Rule, Tunnel,
 };

@@ -32,14 +32,19 @@ fn content(model: &Model, palette: Palette) -> (Vec<String>, Style) {
             return (vec![text], palette.title());
         }
         Mode::Choose { place, tunnels } => {
-            let names = (1..).zip(tunnels).map(|(number, name)| format!("{number} {name}"));
+            let names = (1..)
+                .zip(tunnels)
+                .map(|(number, name)| format!("{number} {name}"));
             let names: Vec<_> = names.collect();
             let text = format!("{} in which tunnel? {}", place.verb(), names.join(", "));
             return (vec![text], palette.title());
         }
         Mode::Confirm(change) => {
             let question = format!("Run `{}`?", change.command());
-            let text = format!("It edits the file of {}, and the tunnel applies it at once.", change.tunnel);
+            let text = format!(
+                "It edits the file of {}, and the tunnel applies it at once.",
+                change.tunnel
+            );
             return (vec![question, text], palette.warning());
         }
         Mode::Browse | Mode::Help => {}

@@ -5,7 +5,10 @@ use ratatui_core::layout::Rect;
 
 const KEYS: [(&str, &str); 11] = [
     ("1 to 5, Tab", "select a screen"),
-    ("Up, Down, PgUp, PgDn", "select a row, or scroll the overview"),
+    (
+        "Up, Down, PgUp, PgDn",
+        "select a row, or scroll the overview",
+    ),
     ("a", "taupe app allow: the application uses the tunnel"),
     ("d", "taupe app deny: it bypasses the tunnel"),
     ("x", "taupe app remove: no entry of the file names it"),
@@ -37,7 +40,13 @@ pub(super) fn draw(canvas: &mut Canvas<'_>, area: Rect) {
             return;
         }
         canvas.put(1, y, key, palette.key(), 21);
-        canvas.put(23, y, meaning, palette.plain(), area.width.saturating_sub(23));
+        canvas.put(
+            23,
+            y,
+            meaning,
+            palette.plain(),
+            area.width.saturating_sub(23),
+        );
         y += 1;
     }
     y += 1;

@@ -92,7 +92,10 @@ fn lines<'a>(
     let room = usize::from(area.height).saturating_sub(used).max(FEW);
     let all = model.busiest();
     if all.is_empty() {
-        lines.extend(sentence("No application has a connection.", palette.quiet()));
+        lines.extend(sentence(
+            "No application has a connection.",
+            palette.quiet(),
+        ));
     } else {
         lines.push(Line::Titles(applications));
     }
@@ -102,7 +105,10 @@ fn lines<'a>(
         lines.push(Line::Row(applications, application(row, palette, bars)));
     }
     if all.len() > shown {
-        let text = format!("and {} more on the screen Applications (3)", all.len() - shown);
+        let text = format!(
+            "and {} more on the screen Applications (3)",
+            all.len() - shown
+        );
         lines.push(Line::Sentence(text, palette.quiet()));
     }
     lines.push(Line::Empty);

@@ -63,7 +63,10 @@ pub(super) fn draw(canvas: &mut Canvas<'_>, area: Rect, model: &mut Model) {
     }
     if rows.is_empty() {
         let width = usize::from(area.width.saturating_sub(2));
-        for (line, y) in wrapped(&nothing(model), width).into_iter().zip(area.y + 2..) {
+        for (line, y) in wrapped(&nothing(model), width)
+            .into_iter()
+            .zip(area.y + 2..)
+        {
             canvas.put(1, y, &line, canvas.palette.quiet(), area.width);
         }
     }
@@ -191,9 +194,15 @@ fn connection(row: &ConnectionRow, palette: Palette) -> Vec<Cell> {
             Some(application) => Cell::new(application.as_str(), palette.plain()),
             None => Cell::new("no process", palette.quiet()),
         },
-        Cell::new(row.path.word(), of_paths(std::iter::once(&row.path), palette)),
+        Cell::new(
+            row.path.word(),
+            of_paths(std::iter::once(&row.path), palette),
+        ),
         Cell::new(transport(row.transport), palette.plain()),
-        Cell::new(remote.unwrap_or_else(|| "anywhere".to_owned()), palette.plain()),
+        Cell::new(
+            remote.unwrap_or_else(|| "anywhere".to_owned()),
+            palette.plain(),
+        ),
         received,
         sent,
     ]

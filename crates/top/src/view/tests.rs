@@ -16,9 +16,7 @@ use ratatui_crossterm::crossterm::event::{KeyCode, KeyEvent, KeyModifiers};
 use std::path::Path;
 use std::time::Duration;
 
-const PLAIN: Palette = Palette {
-    is_coloured: false,
-};
+const PLAIN: Palette = Palette { is_coloured: false };
 
 fn empty() -> Model {
     let without = "no tunnel is up; `taupe up` brings one up";
@@ -123,6 +121,13 @@ fn screens_are_as_in_their_files() {
     let mut failed = model();
     failed.update(Err(Text::new("the maps of home cannot be read")));
     compare("failed", &text(&mut failed, 80, 24));
+}
+
+#[test]
+fn the_guide_shows_the_overview() {
+    let guide = include_str!("../../../../docs/guide/live-view.md");
+    let overview = text(&mut model(), 80, 24);
+    assert!(guide.contains(overview.trim_end()), "{overview}");
 }
 
 #[test]

@@ -29,6 +29,7 @@ const INSTALL: &str = "crates/taupe/tests/install.rs";
 const LIBRARY: &str = "crates/ffi/tests/installed.rs";
 const METRICS: &str = "tools/lab/tests/quick/metrics.rs";
 const PACKAGES: &str = "tools/lab/tests/packages/main.rs";
+const TOP: &str = "tools/lab/tests/transparent/top.rs";
 
 /// The steps that other commands are compared with.
 const LINK: &[&str] = &["scripts/cross link x86_64-unknown-freebsd aarch64-apple-darwin"];
@@ -99,6 +100,7 @@ pub(crate) const ELSEWHERE: &[Elsewhere] = &[
     at("sudo taupe metrics --listen 127.0.0.1:9586", Test(METRICS, "served")),
     at("curl http://127.0.0.1:9586/metrics", Test(METRICS, "served")),
     at("sudo sh -c 'taupe metrics --prometheus > /var/lib/node_exporter/taupe.prom.new && mv /var/lib/node_exporter/taupe.prom.new /var/lib/node_exporter/taupe.prom'", ByHand("the folder is node_exporter's; a unit test checks the format")),
+    at("sudo taupe top", Test(TOP, "live_view")),
     // Containers, with IMAGE=1.
     at("podman run --detach --name vpn --cap-drop all --read-only --security-opt no-new-privileges --volume ./home.conf:/home.conf:ro taupe:0.1.0 proxy /home.conf", Test(IMAGE, "proxy")),
     at("podman run --rm --network container:vpn docker.io/curlimages/curl --proxy socks5h://127.0.0.1:1080 https://example.org/", Test(IMAGE, "proxy")),

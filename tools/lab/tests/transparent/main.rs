@@ -23,6 +23,7 @@ mod resolvers;
 mod roaming;
 mod servers;
 mod service;
+mod top;
 mod torrents;
 mod tunnels;
 mod units;
@@ -248,6 +249,7 @@ fn main() {
         SystemTest::new("unsupported_by_mark", marks::unsupported_by_mark).limit(long),
         SystemTest::new("states_of_tunnels", inspection::status::states).limit(long),
         SystemTest::new("flows_of_applications", inspection::flows::connections).limit(long),
+        SystemTest::new("live_view", top::live_view).limit(long),
         SystemTest::new("flows_follow", inspection::follow::to_the_end).limit(long),
         SystemTest::new(
             "explain_for_several_tunnels",
