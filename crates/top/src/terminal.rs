@@ -157,7 +157,7 @@ fn follow(
             Event::Signal(Signal::Continue) => {
                 // A shell may have left raw mode meanwhile.
                 raw_mode()?;
-                terminal.clear()?;
+                redraw(terminal)?;
             }
             Event::Key(key) => {
                 let Some(action) = action(key, &model.mode) else {
@@ -167,7 +167,7 @@ fn follow(
                     Effect::None => {}
                     Effect::Quit => return Ok(()),
                     Effect::Suspend => suspend(terminal, stop)?,
-                    Effect::Redraw => terminal.clear()?,
+                    Effect::Redraw => redraw(terminal)?,
                     Effect::Pause(is_paused) => {
                         // If this is lost, readings continue and the model ignores them.
                         order(orders, Order::Pause(is_paused))?;
@@ -188,7 +188,14 @@ fn suspend(terminal: &mut Terminal<CrosstermBackend<Stdout>>, stop: &impl Fn()) 
     AlternateScreen::leave();
     stop();
     AlternateScreen::resume()?;
-    terminal.clear()
+    redraw(terminal)
+}
+
+/// Has the next frame draw every cell. `Terminal::clear` would ask the terminal for the place of the
+/// cursor, and the thread of keys would take the answer.
+fn redraw(terminal: &mut Terminal<CrosstermBackend<Stdout>>) -> io::Result<()> {
+    let size = terminal.size()?;
+    terminal.resize(size.into())
 }
 
 /// Passes an order to the thread of readings. Returns false if too many orders wait.

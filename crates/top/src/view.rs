@@ -172,7 +172,7 @@ fn keys(canvas: &mut Canvas<'_>, area: Rect, model: &Model) {
     let length = |(key, meaning): &(&str, &str)| width(key) + width(meaning) + 3;
     let mut keys = keys;
     // The last two, help and quit, stay.
-    while keys.len() > 3 && keys.iter().map(length).sum::<usize>() > usize::from(area.width) {
+    while keys.len() > 3 && keys.iter().map(length).sum::<usize>() > usize::from(area.width) + 1 {
         keys.remove(keys.len() - 3);
     }
     let mut x = 1;

@@ -5,7 +5,7 @@ use super::screens::{APPLICATIONS, application, rates};
 use super::table::{Align, Cell, Column, Layout};
 use crate::model::{Model, Tables, TunnelRow};
 use crate::reading::Health;
-use crate::text::wrapped;
+use crate::text::{cut_end, wrapped};
 use ratatui_core::layout::Rect;
 use ratatui_core::style::Style;
 use std::cmp::Reverse;
@@ -144,17 +144,17 @@ const fn health(health: Health, palette: Palette) -> (&'static str, Style) {
 /// Returns the sentences below a tunnel.
 fn remarks<'a>(row: &TunnelRow, palette: Palette, width: usize) -> Vec<Line<'a>> {
     let (_, style) = health(row.health, palette);
-    let mode = (row.mode.as_str().to_owned(), palette.quiet());
-    let findings = row.findings.iter();
-    let findings = findings.map(|finding| (format!("[!] {finding}"), style));
+    let width = width.saturating_sub(2);
+    let sentence = |text: &str, style| Line::Sentence(format!("  {text}"), style);
+    let mut lines = vec![sentence(row.mode.as_str(), palette.quiet())];
+    for finding in &row.findings {
+        let text = wrapped(&format!("[!] {finding}"), width).into_iter();
+        lines.extend(text.map(|line| sentence(&line, style)));
+    }
+    // `taupe status` has them in full.
     let notes = row.notes.iter();
-    let notes = notes.map(|note| (note.as_str().to_owned(), palette.quiet()));
-    let all = std::iter::once(mode).chain(findings).chain(notes);
-    all.flat_map(|(text, style)| {
-        let lines = wrapped(&text, width.saturating_sub(2)).into_iter();
-        lines.map(move |line| Line::Sentence(format!("  {line}"), style))
-    })
-    .collect()
+    lines.extend(notes.map(|note| sentence(&cut_end(note.as_str(), width), palette.quiet())));
+    lines
 }
 
 fn drop_lines<'a>(tables: &Tables, palette: Palette, width: usize) -> Vec<Line<'a>> {
@@ -179,7 +179,7 @@ fn drop_lines<'a>(tables: &Tables, palette: Palette, width: usize) -> Vec<Line<'
     let mut lines = vec![Line::Sentence(title, style)];
     for row in rows.iter().take(FEW - 1) {
         let text = format!("{:>10}  {}: {}", row.count, row.tunnel, row.reason);
-        let text = crate::text::cut_end(&text, width);
+        let text = cut_end(&text, width);
         lines.push(Line::Sentence(text, palette.plain()));
     }
     if let more @ 1.. = rows.len().saturating_sub(FEW - 1) {

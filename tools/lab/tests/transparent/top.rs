@@ -104,10 +104,12 @@ pub(crate) fn live_view() -> Result<()> {
     step("into the tunnel");
     terminal.press(&["a"])?;
     terminal.shows("the question", |screen| {
-        screen.contains("Run `taupe app allow home")
+        one_line(screen).contains(&format!("Run `taupe app allow home {}`?", mole.0))
     })?;
     terminal.press(&["y"])?;
-    terminal.shows("the result", |screen| screen.contains("may use the tunnel"))?;
+    terminal.shows("the result", |screen| {
+        one_line(screen).contains("may use the tunnel")
+    })?;
     let entries = self::entries(&world, &file)?;
     ensure!(entries == ["bird", &*mole.0], "{entries:?}");
     drop(process);
@@ -118,7 +120,7 @@ pub(crate) fn live_view() -> Result<()> {
         screen.contains(BEFORE) && screen.contains("Stopped")
     })?;
     terminal.is_as_before()?;
-    terminal.write("fg")?;
+    terminal.write("fg; echo ended=$?")?;
     terminal.shows("the view again", |screen| screen.contains("3 Applications"))?;
 
     step("too small");
@@ -162,6 +164,11 @@ pub(crate) fn live_view() -> Result<()> {
 /// Returns the line of the screen that contains a word.
 fn row<'a>(screen: &'a str, word: &str) -> Option<&'a str> {
     screen.lines().find(|line| line.contains(word))
+}
+
+/// Returns the screen with the lines of a sentence joined.
+fn one_line(screen: &str) -> String {
+    screen.split_whitespace().collect::<Vec<_>>().join(" ")
 }
 
 /// Returns the entries that `app list` prints.
