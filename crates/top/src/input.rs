@@ -1,7 +1,7 @@
 //! Keys and their actions.
 
 use crate::model::{Action, Mode, Place, Screen, Step};
-use ratatui_crossterm::crossterm::event::{KeyCode, KeyEvent, KeyEventKind, KeyModifiers};
+use crossterm::event::{KeyCode, KeyEvent, KeyEventKind, KeyModifiers};
 
 /// Returns the action of a key. `None` if it has none.
 pub(crate) fn action(key: KeyEvent, mode: &Mode) -> Option<Action> {

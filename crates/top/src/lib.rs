@@ -15,6 +15,7 @@ pub mod terminal;
 pub mod text;
 pub mod view;
 
+mod backend;
 mod history;
 mod input;
 

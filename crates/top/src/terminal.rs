@@ -9,20 +9,20 @@
 //! The loop sleeps until there is an event. A reading or a change that takes long does not keep it from
 //! drawing.
 
+use crate::backend::Output;
 use crate::input::action;
 use crate::model::{Change, Effect, Model, Screen};
 use crate::reading::Reading;
 use crate::text::Text;
 use crate::view::{Palette, draw};
-use ratatui_core::terminal::Terminal;
-use ratatui_crossterm::CrosstermBackend;
-use ratatui_crossterm::crossterm::cursor::Show;
-use ratatui_crossterm::crossterm::event::{self, KeyEvent};
-use ratatui_crossterm::crossterm::execute;
-use ratatui_crossterm::crossterm::terminal::{
+use crossterm::cursor::Show;
+use crossterm::event::{self, KeyEvent};
+use crossterm::execute;
+use crossterm::terminal::{
     EnterAlternateScreen, LeaveAlternateScreen, disable_raw_mode, enable_raw_mode,
 };
-use std::io::{self, Stdout, stdout};
+use ratatui_core::terminal::Terminal;
+use std::io::{self, stdout};
 use std::panic;
 use std::sync::Once;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -112,7 +112,7 @@ pub fn run(
     restore_after_panic();
     catch(Signals(sender.clone()))?;
     let screen = AlternateScreen::enter()?;
-    let mut terminal = Terminal::new(CrosstermBackend::new(stdout()))?;
+    let mut terminal = Terminal::new(Output::new())?;
     let readings = sender.clone();
     let interval = settings.interval;
     thread::Builder::new()
@@ -131,13 +131,14 @@ pub fn run(
         &orders,
         &stop,
     );
+    drop(terminal);
     drop(screen);
     outcome
 }
 
 /// The loop of events.
 fn follow(
-    terminal: &mut Terminal<CrosstermBackend<Stdout>>,
+    terminal: &mut Terminal<Output>,
     model: &mut Model,
     palette: Palette,
     events: &Receiver<Event>,
@@ -157,7 +158,7 @@ fn follow(
             Event::Signal(Signal::Continue) => {
                 // A shell may have left raw mode meanwhile.
                 raw_mode()?;
-                redraw(terminal)?;
+                terminal.clear()?;
             }
             Event::Key(key) => {
                 let Some(action) = action(key, &model.mode) else {
@@ -167,7 +168,7 @@ fn follow(
                     Effect::None => {}
                     Effect::Quit => return Ok(()),
                     Effect::Suspend => suspend(terminal, stop)?,
-                    Effect::Redraw => redraw(terminal)?,
+                    Effect::Redraw => terminal.clear()?,
                     Effect::Pause(is_paused) => {
                         // If this is lost, readings continue and the model ignores them.
                         order(orders, Order::Pause(is_paused))?;
@@ -184,18 +185,11 @@ fn follow(
     }
 }
 
-fn suspend(terminal: &mut Terminal<CrosstermBackend<Stdout>>, stop: &impl Fn()) -> io::Result<()> {
+fn suspend(terminal: &mut Terminal<Output>, stop: &impl Fn()) -> io::Result<()> {
     AlternateScreen::leave();
     stop();
     AlternateScreen::resume()?;
-    redraw(terminal)
-}
-
-/// Has the next frame draw every cell. `Terminal::clear` would ask the terminal for the place of the
-/// cursor, and the thread of keys would take the answer.
-fn redraw(terminal: &mut Terminal<CrosstermBackend<Stdout>>) -> io::Result<()> {
-    let size = terminal.size()?;
-    terminal.resize(size.into())
+    terminal.clear()
 }
 
 /// Passes an order to the thread of readings. Returns false if too many orders wait.
