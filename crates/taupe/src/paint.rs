@@ -22,6 +22,7 @@ impl Paint {
     }
 
     /// Returns true if output gets colours.
+    #[cfg(feature = "top")]
     pub(crate) const fn is_coloured(self) -> bool {
         self.0
     }

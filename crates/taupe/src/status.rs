@@ -3,6 +3,7 @@
 mod peers;
 mod print;
 
+#[cfg(feature = "top")]
 pub(crate) use print::{NO_TUNNEL, mode};
 
 use crate::arguments::StatusOrder;

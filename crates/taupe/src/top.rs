@@ -2,6 +2,7 @@
 
 use crate::app;
 use crate::arguments::{AppPlace, TopOrder};
+use crate::console::say;
 use crate::flows;
 use crate::paint::Paint;
 use crate::root;
@@ -48,6 +49,9 @@ enum TopError {
     NoTerminal,
     #[error("the terminal: {0}")]
     Terminal(#[from] io::Error),
+    /// A change failed after the view had ended.
+    #[error("{0}")]
+    Change(Text),
 }
 
 /// Shows the view until the user or a signal ends it.
@@ -73,7 +77,12 @@ fn run(order: &TopOrder, arguments: &[OsString]) -> Result<(), TopError> {
     };
     // Only this thread, so that the process has stopped when the call returns.
     let stop = || drop(signal_hook::low_level::raise(SIGTSTP));
-    Ok(terminal::run(settings, Facts::new(), catch, stop)?)
+    match terminal::run(settings, Facts::new(), catch, stop)? {
+        None => {}
+        Some(Ok(result)) => say(&result),
+        Some(Err(error)) => return Err(TopError::Change(error)),
+    }
+    Ok(())
 }
 
 /// Passes signals to the view for the rest of the process's life.

@@ -97,7 +97,8 @@ enum Order {
 }
 
 /// Runs the view until the user or a signal ends it. `catch` begins to pass signals to the loop;
-/// `stop` stops this process, and returns when it is continued.
+/// `stop` stops this process, and returns when it is continued. A change that has begun is finished
+/// first; its result is returned then.
 ///
 /// # Errors
 /// Returns the error of the terminal, which is restored in any case.
@@ -106,7 +107,7 @@ pub fn run(
     source: impl Source,
     catch: impl FnOnce(Signals) -> io::Result<()>,
     stop: impl Fn(),
-) -> io::Result<()> {
+) -> io::Result<Option<Result<Text, Text>>> {
     let (sender, events) = sync_channel(MAX_EVENTS);
     let (orders, received) = sync_channel(MAX_EVENTS);
     restore_after_panic();
@@ -133,7 +134,17 @@ pub fn run(
     );
     drop(terminal);
     drop(screen);
-    outcome
+    outcome?;
+    Ok(model.is_busy.then(|| last_result(&events)).flatten())
+}
+
+/// Waits for the result of a change. `None` if a signal ends the wait.
+fn last_result(events: &Receiver<Event>) -> Option<Result<Text, Text>> {
+    events.iter().find_map(|event| match event {
+        Event::Changed(result) => Some(Some(result)),
+        Event::Signal(Signal::End) => Some(None),
+        _ => None,
+    })?
 }
 
 /// The loop of events.

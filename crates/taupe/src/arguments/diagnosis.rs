@@ -131,7 +131,8 @@ The terminal needs 60 columns and 16 lines. NO_COLOR turns colours off.";
 pub(super) const TOP_STATUS: &str = "\
 Exit status:
   0  Ended by a key or a signal.
-  1  Standard output is not a terminal, or the terminal fails.
+  1  Standard output is not a terminal, the terminal fails, or a change that had
+     begun at the end fails.
   2  Wrong usage.";
 
 #[cfg(feature = "top")]
