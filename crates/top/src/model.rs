@@ -69,7 +69,7 @@ impl Screen {
     }
 }
 
-/// What a key does.
+/// Action of a key.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Action {
     Quit,
