@@ -70,8 +70,11 @@ fn count(packages: &[(String, String)], metadata: &Value) -> Crates {
         let mut known = metadata["packages"].as_array().unwrap().iter();
         let package = known.find(|known| known["name"] == **name && known["version"] == **version);
         let manifest = Path::new(package.unwrap()["manifest_path"].as_str().unwrap());
+        let folder = manifest.parent().unwrap();
+        // One crate has no such folder: its code lies beside the manifest.
+        let source = Some(folder.join("src")).filter(|source| source.is_dir());
         *crates.entry(name.clone()).or_default() +=
-            lines_with_unsafe(&manifest.with_file_name("src"));
+            lines_with_unsafe(source.as_deref().unwrap_or(folder));
     }
     crates
 }
