@@ -2,7 +2,7 @@
 //!
 //! Drops by eBPF programs are counters of [`Tunnel`](crate::status::Tunnel).
 
-use crate::status::{self, Status, StatusError};
+use crate::status::{self, Looked, Status, StatusError};
 
 /// Group of counters in the answer of a device.
 const GROUP: &str = "drop";
@@ -23,7 +23,9 @@ pub struct DeviceDrops {
 /// # Errors
 /// See [`StatusError`].
 pub fn look() -> Result<(Status, Vec<DeviceDrops>), StatusError> {
-    let (status, devices) = status::look_with_devices()?;
+    let Looked {
+        status, devices, ..
+    } = status::look_with_devices()?;
     let drops = devices.into_iter().flat_map(|(interface, device)| {
         let counters = device.counters.into_iter();
         let drops = counters.filter(|it| it.group == GROUP && it.count > 0);
