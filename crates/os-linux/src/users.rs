@@ -1,6 +1,6 @@
-//! The system's users.
+//! The system's users and groups.
 
-use std::ffi::CString;
+use std::ffi::{CStr, CString};
 use std::mem::MaybeUninit;
 use std::ptr;
 
@@ -39,9 +39,104 @@ pub fn user_id(name: &str) -> Option<u32> {
     None
 }
 
+/// Returns true if a user is in the group of this name: by the user's own entry, or by the group's list of
+/// members. Returns false if there is no such user or group, or the sources cannot be read.
+#[must_use]
+pub fn is_member(user: u32, group: &str) -> bool {
+    /// Groups of a user, at most (`NGROUPS_MAX` is 65536).
+    const MOST: usize = 4096;
+    let (Some((name, own)), Some(wanted)) = (user_entry(user), group_id(group)) else {
+        return false;
+    };
+    let mut groups: Vec<libc::gid_t> = vec![0; MOST];
+    let mut count = MOST as libc::c_int;
+    // SAFETY: `name` is a C string. The function writes at most `count` numbers to `groups`, which has as
+    // many, and their number to `count`.
+    let found =
+        unsafe { libc::getgrouplist(name.as_ptr(), own, groups.as_mut_ptr(), &raw mut count) };
+    let count = usize::try_from(count).unwrap_or_default();
+    found >= 0 && groups.iter().take(count).any(|group| *group == wanted)
+}
+
+/// Sizes of the buffers for the strings of an entry. A group's has the names of all its members.
+const STRINGS: [usize; 4] = [1 << 10, 1 << 14, 1 << 18, 1 << 22];
+
+/// Returns the name of a user and the group of its entry.
+fn user_entry(user: u32) -> Option<(CString, libc::gid_t)> {
+    for size in STRINGS {
+        let mut strings: Vec<libc::c_char> = vec![0; size];
+        let mut entry = MaybeUninit::<libc::passwd>::uninit();
+        let mut found = ptr::null_mut();
+        // SAFETY: the function writes one `passwd` to `entry`, at most `size` bytes to `strings`, and a
+        // pointer to `found`. All of them live until it returns, and nothing else refers to them.
+        let error = unsafe {
+            libc::getpwuid_r(
+                user,
+                entry.as_mut_ptr(),
+                strings.as_mut_ptr(),
+                strings.len(),
+                &raw mut found,
+            )
+        };
+        match error {
+            0 if found.is_null() => return None,
+            0 => {
+                // SAFETY: if `found` is not null, it points to `entry`, which the function has
+                // initialised.
+                let entry = unsafe { entry.assume_init_ref() };
+                // SAFETY: the name is a C string in `strings`, which lives until it is copied.
+                let name = unsafe { CStr::from_ptr(entry.pw_name) };
+                return Some((name.to_owned(), entry.pw_gid));
+            }
+            libc::EINTR | libc::ERANGE => {}
+            _ => return None,
+        }
+    }
+    None
+}
+
+/// Returns a group's id by name.
+fn group_id(name: &str) -> Option<libc::gid_t> {
+    let name = CString::new(name).ok()?;
+    for size in STRINGS {
+        let mut strings: Vec<libc::c_char> = vec![0; size];
+        let mut entry = MaybeUninit::<libc::group>::uninit();
+        let mut found = ptr::null_mut();
+        // SAFETY: as for `getpwuid_r`, with a C string in place of the number.
+        let error = unsafe {
+            libc::getgrnam_r(
+                name.as_ptr(),
+                entry.as_mut_ptr(),
+                strings.as_mut_ptr(),
+                strings.len(),
+                &raw mut found,
+            )
+        };
+        match error {
+            0 if found.is_null() => return None,
+            // SAFETY: if `found` is not null, it points to `entry`, which the function has
+            // initialised.
+            0 => return Some(unsafe { entry.assume_init_ref() }.gr_gid),
+            libc::EINTR | libc::ERANGE => {}
+            _ => return None,
+        }
+    }
+    None
+}
+
 #[cfg(test)]
 mod tests {
-    use super::user_id;
+    use super::{is_member, user_id};
+
+    #[test]
+    fn members_are_those_of_the_system() {
+        assert!(is_member(0, "root"));
+        assert!(!is_member(0, "no-such-group"));
+        assert!(!is_member(4_294_967_294, "root"), "no such user");
+        if let Some(nobody) = user_id("nobody") {
+            assert!(!is_member(nobody, "root"));
+        }
+    }
 
     #[test]
     fn users_are_found_by_name() {

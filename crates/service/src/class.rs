@@ -1,0 +1,291 @@
+//! The class of authorisation that a file needs.
+//!
+//! A tunnel of class [`Class::User`] concerns only its owner's processes: transparent mode, and rules that
+//! match the owner's user ID and nothing else. Everything that concerns other users, the machine's network
+//! or root's rights needs [`Class::Admin`].
+//!
+//! Rules of Taupe are alternatives: `AllowedApps = firefox, uid:1000` matches each `firefox`, whoever
+//! started it. No rule means "firefox of user 1000". A user's tunnel can therefore select only `uid:` with
+//! the caller's ID.
+
+use std::fmt;
+
+use taupe_config::application::{Application, User};
+use taupe_config::file::{File, KillSwitch, SystemBus, Table};
+
+use crate::message::Class;
+use crate::name::TunnelName;
+
+/// First characters of the name of each tunnel that needs only [`Class::User`]. A firewall may trust an
+/// interface by its name, and root's tunnels have names of their own.
+pub const USER_PREFIX: &str = "u-";
+
+/// The first port that needs no right.
+const FIRST_USER_PORT: u16 = 1024;
+
+/// Reason why a file needs [`Class::Admin`]. `Display` completes the sentence "an administrator has to
+/// agree, because …".
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub enum AdminReason {
+    /// `PreUp`, `PostUp`, `PreDown` or `PostDown`.
+    Hooks,
+    /// `Table`.
+    Table,
+    /// `SaveConfig`.
+    SaveConfig,
+    /// `Forwarded`.
+    Forwarded,
+    /// `KillSwitch = all`.
+    KillSwitchAll,
+    /// `FwMark`.
+    FwMark,
+    /// `Lanes`.
+    Lanes,
+    /// `ListenPort` of a privileged port.
+    PrivilegedPort(u16),
+    /// The file selects no applications: addresses, routes and name servers for everybody.
+    AdapterMode,
+    /// The file has no `AllowedApps`, so it selects applications of everybody.
+    AllApplications,
+    /// An application of other users.
+    Application(String),
+    /// `DisallowedApps`.
+    DisallowedApps,
+    /// The name does not begin with [`USER_PREFIX`].
+    Name,
+}
+
+impl fmt::Display for AdminReason {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Hooks => f.write_str("the file has commands, which run as root"),
+            Self::Table => f.write_str("the file has Table"),
+            Self::SaveConfig => f.write_str("the file has SaveConfig"),
+            Self::Forwarded => f.write_str("the file has Forwarded"),
+            Self::KillSwitchAll => f.write_str("KillSwitch = all blocks everybody"),
+            Self::FwMark => {
+                f.write_str("FwMark decides about routes and rules of the firewall")
+            }
+            Self::Lanes => f.write_str("Lanes takes processors from everybody"),
+            Self::PrivilegedPort(port) => {
+                write!(f, "ListenPort {port} is below {FIRST_USER_PORT}")
+            }
+            Self::AdapterMode => f.write_str(
+                "the file selects no applications, so it changes addresses, routes and name servers \
+                 of everybody",
+            ),
+            Self::AllApplications => {
+                f.write_str("the file has no AllowedApps, so it selects everybody's applications")
+            }
+            Self::Application(application) => write!(
+                f,
+                "{application} selects processes of other users too; only uid: with your own ID does \
+                 not"
+            ),
+            Self::DisallowedApps => f.write_str("the file has DisallowedApps"),
+            Self::Name => write!(
+                f,
+                "the name of a user's own tunnel begins with {USER_PREFIX}; rename the file"
+            ),
+        }
+    }
+}
+
+/// Returns the class for some reasons.
+#[must_use]
+pub fn class_of<T>(reasons: &[T]) -> Class {
+    match reasons {
+        [] => Class::User,
+        _ => Class::Admin,
+    }
+}
+
+/// Returns all reasons why a file needs [`Class::Admin`] if `caller` brings it up as `tunnel`.
+#[must_use]
+pub fn reasons(file: &File, tunnel: &TunnelName, caller: u32) -> Vec<AdminReason> {
+    if caller == 0 {
+        return Vec::new();
+    }
+    let File {
+        interface,
+        transparent,
+        ..
+    } = file;
+    let hooks = &interface.hooks;
+    let has_hooks = [
+        &hooks.pre_up,
+        &hooks.post_up,
+        &hooks.pre_down,
+        &hooks.post_down,
+    ];
+    let port = interface
+        .listen_port
+        .filter(|port| (1..FIRST_USER_PORT).contains(port));
+    let allowed = &transparent.apps.allowed;
+    let of_others = allowed
+        .iter()
+        .map(|rule| &rule.application)
+        .filter(|application| !is_own(application, caller));
+    let selects = transparent.first.is_some();
+    let simple = [
+        (
+            has_hooks.iter().any(|commands| !commands.is_empty()),
+            AdminReason::Hooks,
+        ),
+        (interface.table != Table::Auto, AdminReason::Table),
+        (interface.save_config, AdminReason::SaveConfig),
+        (transparent.forwarded.is_some(), AdminReason::Forwarded),
+        (
+            transparent.kill_switch == Some(KillSwitch::All),
+            AdminReason::KillSwitchAll,
+        ),
+        (interface.fwmark.is_some(), AdminReason::FwMark),
+        (interface.lanes.is_some(), AdminReason::Lanes),
+        (!selects, AdminReason::AdapterMode),
+        (selects && allowed.is_empty(), AdminReason::AllApplications),
+        (
+            !transparent.apps.disallowed.is_empty(),
+            AdminReason::DisallowedApps,
+        ),
+        (!tunnel.as_str().starts_with(USER_PREFIX), AdminReason::Name),
+    ];
+    let simple = simple.into_iter().filter(|(applies, _)| *applies);
+    let mut reasons: Vec<_> = simple.map(|(_, reason)| reason).collect();
+    reasons.extend(port.map(AdminReason::PrivilegedPort));
+    reasons.extend(of_others.map(|application| AdminReason::Application(application.to_string())));
+    reasons
+}
+
+/// Returns true if an application is all processes of a user, and no others.
+#[must_use]
+pub(crate) fn is_own(application: &Application, user: u32) -> bool {
+    *application == Application::User(User::Id(user))
+}
+
+/// Returns true if the tunnel would refuse its owner the message bus, and so this service: transparent mode
+/// refuses the bus to selected processes if the file has `DNS`, because names can be resolved over it.
+#[must_use]
+pub(crate) fn cuts_off(file: &File, user: u32) -> bool {
+    let transparent = &file.transparent;
+    let mut rules = transparent.apps.allowed.iter();
+    rules.any(|rule| is_own(&rule.application, user))
+        && !file.interface.dns.is_empty()
+        && transparent.system_bus != Some(SystemBus::Allow)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{AdminReason, cuts_off, reasons};
+    use taupe_config::file::{Dialect, File, parse};
+
+    const KEY: &str = "AAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAGE=";
+    const PEER: &str = "BBBBBBBBBBBBBBBBBBBBBBBBBBBBBBBBBBBBBBBBBBA=";
+
+    fn file(lines: &str) -> File {
+        let text = format!(
+            "[Interface]\nPrivateKey = {KEY}\nAddress = 10.0.0.2/32\n{lines}\n\
+             [Peer]\nPublicKey = {PEER}\nEndpoint = 192.0.2.1:51820\nAllowedIPs = 0.0.0.0/0\n"
+        );
+        let parsed = parse(text.as_bytes(), Dialect::Taupe);
+        parsed
+            .file
+            .unwrap_or_else(|| panic!("{lines}: {:?}", parsed.diagnostics))
+    }
+
+    fn of(lines: &str) -> Vec<AdminReason> {
+        reasons(&file(lines), &"u-home".parse().expect("a name"), 1000)
+    }
+
+    const OWN: &str = "AllowedApps = uid:1000\n";
+
+    #[test]
+    fn a_tunnel_for_the_callers_processes_is_of_class_user() {
+        for more in [
+            "",
+            "MTU = 1420",
+            "DNS = 10.0.0.1",
+            "ListenPort = 51820",
+            "ListenPort = 0",
+            "KillSwitch = app",
+            "KillSwitch = off",
+            "BypassLanTraffic = true",
+            "Children = own",
+            "SystemBus = allow",
+        ] {
+            assert_eq!(of(&format!("{OWN}{more}")), [], "{more}");
+        }
+    }
+
+    #[test]
+    fn each_setting_that_concerns_others_needs_an_administrator() {
+        use AdminReason::*;
+        for (more, reason) in [
+            ("PreUp = true", Hooks),
+            ("PostUp = true", Hooks),
+            ("PreDown = true", Hooks),
+            ("PostDown = true", Hooks),
+            ("Table = off", Table),
+            ("Table = 100", Table),
+            ("SaveConfig = true", SaveConfig),
+            ("Forwarded = tunnel", Forwarded),
+            ("Forwarded = direct", Forwarded),
+            ("KillSwitch = all", KillSwitchAll),
+            ("FwMark = 0xca6c", FwMark),
+            ("Lanes = 2", Lanes),
+            ("ListenPort = 53", PrivilegedPort(53)),
+            ("DisallowedApps = curl", DisallowedApps),
+        ] {
+            assert_eq!(of(&format!("{OWN}{more}")), [reason], "{more}");
+            // In a line that is a comment to other programs, too.
+            if more.starts_with(['F', 'K', 'D']) && !more.starts_with("FwMark") {
+                assert_eq!(of(&format!("{OWN}#@ws:{more}")).len(), 1, "{more}");
+            }
+        }
+    }
+
+    #[test]
+    fn applications_of_others_need_an_administrator() {
+        for application in [
+            "firefox",
+            "/usr/bin/curl",
+            "/",
+            "dir:/opt/games",
+            "cgroup:x.service",
+            "cgroup:/",
+            "uid:0",
+            "uid:1001",
+            "uid:nobody",
+            "flatpak:org.mozilla.firefox",
+            "snap:firefox",
+        ] {
+            let found = of(&format!("AllowedApps = uid:1000, {application}"));
+            assert!(
+                matches!(&*found, [AdminReason::Application(_)]),
+                "{application}: {found:?}"
+            );
+        }
+        assert_eq!(of("KillSwitch = app"), [AdminReason::AllApplications]);
+        assert_eq!(of(""), [AdminReason::AdapterMode]);
+    }
+
+    #[test]
+    fn root_needs_nobodys_consent() {
+        let name = "home".parse().expect("a name");
+        assert_eq!(reasons(&file("PostUp = true"), &name, 0), []);
+        assert!(reasons(&file(OWN), &name, 1000).contains(&AdminReason::Name));
+    }
+
+    #[test]
+    fn name_servers_would_cut_the_owner_off() {
+        assert!(cuts_off(&file(&format!("{OWN}DNS = 10.0.0.1")), 1000));
+        assert!(!cuts_off(
+            &file(&format!("{OWN}DNS = 10.0.0.1\nSystemBus = allow")),
+            1000
+        ));
+        assert!(!cuts_off(&file(OWN), 1000));
+        assert!(!cuts_off(
+            &file("AllowedApps = firefox\nDNS = 10.0.0.1"),
+            1000
+        ));
+    }
+}

@@ -1,0 +1,204 @@
+//! Requests of users to a service with simulated commands.
+
+mod hostile;
+mod world;
+
+use crate::message::{Answer, Class, Request, Source};
+use std::collections::BTreeSet;
+use world::{ALICE, BOB, World, name, refused, seals};
+
+#[test]
+fn a_user_brings_a_tunnel_up_and_takes_it_down() {
+    let world = World::new();
+    let answer = world.up(ALICE, "u-home", "AllowedApps = uid:1000", Class::User);
+    assert_eq!(answer.status(), 0, "{answer:?}");
+    let copy = world.registry().join("u-home.conf");
+    assert_eq!(
+        world.calls(),
+        [format!("up {} only selected", copy.display())]
+    );
+    let text = std::fs::read_to_string(&copy).expect("a copy");
+    assert!(text.contains("AllowedApps = uid:1000"), "{text}");
+
+    let down = Request::Down {
+        tunnel: name("u-home"),
+    };
+    assert_eq!(world.needs(ALICE, &down).0, Class::User);
+    let answer = world.call(ALICE, down, Class::User);
+    assert_eq!(answer.status(), 0, "{answer:?}");
+    assert_eq!(world.calls(), [format!("down {}", copy.display())]);
+    assert!(!copy.exists(), "the copy is left");
+    assert_eq!(world.files(), BTreeSet::new());
+}
+
+#[test]
+fn a_failed_up_leaves_nothing() {
+    let world = World::new();
+    world.fail(1);
+    let answer = world.up(ALICE, "u-home", "AllowedApps = uid:1000", Class::User);
+    assert_eq!(answer.status(), 1, "{answer:?}");
+    assert_eq!(world.files(), BTreeSet::new());
+}
+
+#[test]
+fn a_failed_reload_restores_the_copy() {
+    let world = World::new();
+    world.up(ALICE, "u-home", "AllowedApps = uid:1000", Class::User);
+    let copy = world.registry().join("u-home.conf");
+    let before = std::fs::read(&copy).expect("a copy");
+    world.fail(1);
+    let request = Request::Reload {
+        tunnel: name("u-home"),
+        source: Source::Passed {
+            key_files: Vec::new(),
+        },
+    };
+    let fds = seals(&["AllowedApps = uid:1000\nMTU = 1300"]);
+    let answer = world.call_with(ALICE, request, fds, Class::User);
+    assert_eq!(answer.status(), 1, "{answer:?}");
+    assert_eq!(std::fs::read(&copy).expect("a copy"), before);
+}
+
+#[test]
+fn an_administrator_can_permit_a_full_tunnel() {
+    let world = World::new();
+    let (class, reasons) = world.needs_up(ALICE, "home", "PostUp = echo");
+    assert_eq!(class, Class::Admin);
+    assert_eq!(reasons.len(), 3, "{reasons:?}");
+    let answer = world.up(ALICE, "home", "PostUp = echo", Class::Admin);
+    assert_eq!(answer.status(), 0, "{answer:?}");
+    let copy = world.registry().join("home.conf");
+    assert_eq!(world.calls(), [format!("up {}", copy.display())]);
+}
+
+#[test]
+fn members_of_the_group_bring_up_listed_tunnels() {
+    let world = World::new();
+    world.list("office", "PostUp = echo");
+    let up = Request::Up {
+        tunnel: name("office"),
+        source: Source::Listed,
+    };
+    // The test's group is that of root, whose only member is root.
+    let answer = world.call(ALICE, up.clone(), Class::Admin);
+    assert!(
+        refused(&answer).contains("no tunnel office is listed for you"),
+        "{answer:?}"
+    );
+    let answer = world.call(0, up, Class::User);
+    assert_eq!(answer.status(), 0, "{answer:?}");
+    let down = Request::Down {
+        tunnel: name("office"),
+    };
+    assert_eq!(world.needs(0, &down).0, Class::User);
+    assert_eq!(world.needs(ALICE, &down).0, Class::Admin);
+}
+
+#[test]
+fn everybody_sees_only_their_own() {
+    let world = World::new();
+    world.up(ALICE, "u-home", "AllowedApps = uid:1000", Class::User);
+    world.up(BOB, "u-work", "AllowedApps = uid:1001", Class::User);
+    world.calls();
+    let status = |tunnel: Option<&str>, all| Request::Status {
+        tunnel: tunnel.map(name),
+        all,
+        json: false,
+    };
+    world.call(ALICE, status(None, false), Class::User);
+    world.call(ALICE, status(Some("u-home"), false), Class::User);
+    assert_eq!(world.calls(), ["status u-home", "status u-home"]);
+    for other in [
+        status(Some("u-work"), false),
+        status(None, true),
+        status(Some("none"), false),
+    ] {
+        assert_eq!(world.needs(ALICE, &other).0, Class::Admin, "{other:?}");
+        assert!(refused(&world.call(ALICE, other, Class::User)).contains("an administrator"));
+    }
+    assert_eq!(world.calls(), Vec::<String>::new());
+    world.call(ALICE, status(None, true), Class::Admin);
+    assert_eq!(world.calls(), ["status of all"]);
+
+    let flows = |tunnel: Option<&str>, all| Request::Flows {
+        tunnel: tunnel.map(name),
+        all,
+        json: false,
+    };
+    world.call(ALICE, flows(None, false), Class::User);
+    world.call(ALICE, flows(Some("u-home"), false), Class::User);
+    world.call(ALICE, flows(Some("u-work"), false), Class::Admin);
+    assert_eq!(
+        world.calls(),
+        [
+            "flows of Some(1000) in None explained Some([\"u-home\"])",
+            "flows of Some(1000) in Some(\"u-home\") explained Some([\"u-home\"])",
+            "flows of None in Some(\"u-work\") explained None",
+        ]
+    );
+}
+
+#[test]
+fn lists_name_own_and_listed_tunnels() {
+    let world = World::new();
+    world.list("office", "PostUp = echo");
+    world.up(ALICE, "u-home", "AllowedApps = uid:1000", Class::User);
+    let list = |caller| world.call(caller, Request::List, Class::User).output();
+    assert_eq!(list(ALICE), "u-home up yours\n");
+    assert_eq!(list(BOB), "");
+    assert_eq!(list(0), "office down listed\n");
+}
+
+#[test]
+fn an_application_of_the_owner_needs_nobodys_consent() {
+    let world = World::new();
+    world.up(ALICE, "u-home", "AllowedApps = uid:1000", Class::User);
+    world.calls();
+    let allow = |application: &str| Request::AppAllow {
+        tunnel: name("u-home"),
+        application: application.to_owned(),
+    };
+    assert_eq!(world.needs(ALICE, &allow("uid:1000")).0, Class::User);
+    assert_eq!(world.needs(ALICE, &allow("firefox")).0, Class::Admin);
+    assert_eq!(world.needs(BOB, &allow("uid:1001")).0, Class::Admin);
+    let answer = world.call(ALICE, allow("firefox"), Class::Admin);
+    assert_eq!(answer.status(), 0, "{answer:?}");
+    // From now on it may take applications from another user's tunnel.
+    let (class, reasons) = world.needs_up(BOB, "u-work", "AllowedApps = uid:1001");
+    assert_eq!(class, Class::Admin, "{reasons:?}");
+}
+
+#[test]
+fn a_tunnel_of_root_that_selects_applications_is_not_circumvented() {
+    let world = World::new();
+    world.run_by_root("vpn", true);
+    let (class, reasons) = world.needs_up(ALICE, "u-home", "AllowedApps = uid:1000");
+    assert_eq!(class, Class::Admin, "{reasons:?}");
+    assert!(
+        reasons
+            .iter()
+            .any(|it| it.contains("vpn selects applications")),
+        "{reasons:?}"
+    );
+}
+
+#[test]
+fn a_tunnel_that_root_brought_up_in_place_of_a_users_is_roots() {
+    let world = World::new();
+    world.up(ALICE, "u-home", "AllowedApps = uid:1000", Class::User);
+    world.run_by_root("u-home", false);
+    let down = Request::Down {
+        tunnel: name("u-home"),
+    };
+    assert_eq!(world.needs(ALICE, &down).0, Class::Admin);
+}
+
+#[test]
+fn the_front_of_another_version_is_told_so() {
+    let world = World::new();
+    let answer = world.raw(br#"{"version":7,"message":{"Anything":1}}"#);
+    let Answer::Refused { reason } = answer else {
+        panic!("{answer:?}");
+    };
+    assert!(reason.contains("version 7"), "{reason}");
+}
