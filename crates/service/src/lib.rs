@@ -84,3 +84,6 @@ pub const LISTED_FOLDER: &str = "/etc/taupe/allowed";
 
 /// Folder of the copies of users' files, and of their owners.
 pub const REGISTRY_FOLDER: &str = "/run/taupe-service/tunnels";
+
+/// Exit status of `taupe-dbus call` if there is no service to ask (`EX_UNAVAILABLE` of sysexits.h).
+pub const UNAVAILABLE: u8 = 69;

@@ -89,6 +89,8 @@ pub(crate) enum Order {
     Report(ReportOrder),
     /// Run a proxy to a file's tunnel.
     Proxy(ProxyOrder),
+    /// Execute requests of users without root.
+    Service,
     /// Compute a list of networks without some others.
     AllowedIps {
         networks: Vec<IpNet>,

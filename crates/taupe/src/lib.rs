@@ -66,6 +66,7 @@ cfg_if::cfg_if! {
         mod repeat;
         mod report;
         mod root;
+        mod service;
         mod start_advice;
         mod state_dir;
         mod status;
@@ -74,6 +75,7 @@ cfg_if::cfg_if! {
         #[cfg(feature = "top")]
         mod top;
         mod tunnel;
+        mod unprivileged;
         mod via;
 
         pub use arguments::command_line;

@@ -7,7 +7,7 @@ use crate::device::Device;
 use crate::plan::DevicePlan;
 use crate::{FAILED, MISUSED, complain, exit_status};
 use crate::{allowed_ips, app, check, doctor, events, exec, explain, flows, prove, proxy, report};
-use crate::{metrics, other_version, packet_process, status, tunnel, wg};
+use crate::{metrics, other_version, packet_process, service, status, tunnel, unprivileged, wg};
 use std::ffi::OsString;
 use std::io::Write as _;
 use std::process::ExitCode;
@@ -54,6 +54,9 @@ pub fn main<D: Device>() -> ExitCode {
         }
         Err(error) => return complain(&error, misused(&arguments)),
     };
+    if let Some(status) = unprivileged::run(&order, arguments.len()) {
+        return status;
+    }
     other_version::hand_over(&order, &arguments);
     match order {
         Order::Device(order) => run_device::<D>(&order, &arguments),
@@ -73,6 +76,7 @@ pub fn main<D: Device>() -> ExitCode {
         Order::Doctor(order) => doctor::main(&order),
         Order::Report(order) => report::main(&order, &arguments),
         Order::Proxy(order) => proxy::main(&order),
+        Order::Service => service::main(),
         Order::AllowedIps { networks, except } => allowed_ips::main(&networks, &except),
         Order::Wg {
             compatibility,

@@ -79,6 +79,21 @@ fn run(order: &StatusOrder, arguments: &[OsString]) -> Result<State, StatusComma
     Ok(state.unwrap_or(State::Down))
 }
 
+/// Returns the state of all tunnels whose names are wanted, as text or JSON, and the worst state.
+pub(crate) fn of_all(
+    json: bool,
+    is_wanted: impl Fn(&str) -> bool,
+) -> Result<(State, String), StatusCommandError> {
+    let mut status = look(None)?;
+    status.tunnels.retain(|tunnel| is_wanted(&tunnel.interface));
+    status.state = status.tunnels.iter().map(|tunnel| tunnel.state).max();
+    let text = match json {
+        true => status.json(),
+        false => print::text(&status, false, Paint::of_stdout()),
+    };
+    Ok((status.state.unwrap_or(State::Down), text))
+}
+
 fn text(status: &status::Status, order: &StatusOrder) -> String {
     print::text(status, order.all_peers, Paint::of_stdout())
 }

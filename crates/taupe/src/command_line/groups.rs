@@ -76,7 +76,8 @@ const WIDTH: usize = 11;
 
 fn members<'a>(command: &'a Command, group: &CommandGroup) -> impl Iterator<Item = &'a Command> {
     let names = group.commands.iter();
-    names.filter_map(|name| command.find_subcommand(name))
+    let found = names.filter_map(|name| command.find_subcommand(name));
+    found.filter(|command| !command.is_hide_set())
 }
 
 #[cfg(test)]
