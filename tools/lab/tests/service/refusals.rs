@@ -158,7 +158,7 @@ pub(crate) fn socket() -> Result<()> {
         s=socket.socket(socket.AF_UNIX,socket.SOCK_SEQPACKET)\n\
         s.connect(sys.argv[1])\n\
         print(s.recv(65536).decode())\n";
-    let command = ["python3", "-c", connect, SOCKET];
+    let command = ["/usr/bin/python3", "-c", connect, SOCKET];
     let refused = world.run_as("alice", &command)?;
     ensure!(refused.stderr.contains("PermissionError"), "{refused:?}");
     let refused = world.near.attempt(&command)?;
