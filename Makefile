@@ -2,6 +2,7 @@
 #
 #   make build      target/release/taupe
 #                   [AUDITABLE=1: with the list of crates, by cargo-auditable, which must be installed]
+#   make service    target/release/taupe-dbus, for users without root
 #   make library    target/library/libtaupe.a and libtaupe.so, for programs in C and C++
 #                   [JAVA=1: and in Java]
 #   make windows    target/windows/x86_64 and i686: taupe.exe, taupe.dll and what links with it
@@ -12,7 +13,7 @@
 #   make book       target/book/html: the documentation with a search
 #   make install    PREFIX=/usr/local DESTDIR= [ALIASES=1: as wg and wg-quick too]
 #                   [LIBRARY=1: with the library, its headers and taupe.pc;
-#                   LIBDIR=, INCLUDEDIR= where those go]
+#                   LIBDIR=, INCLUDEDIR= where those go] [SERVICE=1: for users without root]
 #   make uninstall  PREFIX=/usr/local DESTDIR= [LIBDIR=, INCLUDEDIR=]
 #   make demo       one application through a tunnel and nothing else, with evidence;
 #                   KEEP=1 leaves its network namespaces for you to look at,
@@ -36,13 +37,13 @@ HOURS ?= 2000
 SECONDS_EACH ?= 60
 SIMULATE := cargo run --quiet --profile simulate -p taupe-simulator --no-default-features --features fake --
 
-.PHONY: build pages library windows arm64 musl packages release book install uninstall demo demo-pq test test-long bench bench-full bench-micro simulate fuzz check clean
+.PHONY: build pages service library windows arm64 musl packages release book install uninstall demo demo-pq test test-long bench bench-full bench-micro simulate fuzz check clean
 .DEFAULT_GOAL := build
 
 # No path of this machine goes into what these build, and the version names the commit. They have that
 # in common, so what one of them has built is not built again by another.
-build pages library musl packages demo demo-pq bench bench-full: export RUSTC_WRAPPER ?= $(CURDIR)/scripts/rustc
-build pages library musl packages demo demo-pq bench bench-full: export TAUPE_VERSION ?= $(shell scripts/version)
+build pages service library musl packages demo demo-pq bench bench-full: export RUSTC_WRAPPER ?= $(CURDIR)/scripts/rustc
+build pages service library musl packages demo demo-pq bench bench-full: export TAUPE_VERSION ?= $(shell scripts/version)
 
 build: .build-packages
 	cargo $(if $(AUDITABLE),auditable) build --release -p taupe
@@ -50,6 +51,10 @@ build: .build-packages
 # Manual pages and shell completions.
 pages: .build-packages
 	cargo run --quiet --release -p taupe --example pages -- "$${CARGO_TARGET_DIR:-target}/release/pages"
+
+# Apart from taupe, which would get the features that this program needs of their common libraries.
+service: .build-packages
+	cargo build --release -p taupe-dbus
 
 library: .build-packages
 	@JAVA='$(JAVA)' packaging/library
@@ -68,7 +73,7 @@ musl:
 
 PACKAGES := $${CARGO_TARGET_DIR:-target}/packages
 
-packages: build pages library musl
+packages: build pages service library musl
 	@scripts/packages build packages
 	@rm -rf "$(PACKAGES)"
 	@for kind in deb rpm tarball image; do packaging/$$kind "$(PACKAGES)" || exit; done
@@ -80,8 +85,8 @@ release: packages
 	@packaging/release "$(PACKAGES)"
 
 # Root does not need cargo for it: `make build pages && sudo make install`.
-install: $(if $(shell command -v cargo 2>/dev/null),build pages $(if $(LIBRARY),library))
-	@PREFIX='$(PREFIX)' DESTDIR='$(DESTDIR)' ALIASES='$(ALIASES)' LIBRARY='$(LIBRARY)' \
+install: $(if $(shell command -v cargo 2>/dev/null),build pages $(if $(LIBRARY),library) $(if $(SERVICE),service))
+	@PREFIX='$(PREFIX)' DESTDIR='$(DESTDIR)' ALIASES='$(ALIASES)' LIBRARY='$(LIBRARY)' SERVICE='$(SERVICE)' \
 		LIBDIR='$(LIBDIR)' INCLUDEDIR='$(INCLUDEDIR)' packaging/install
 
 uninstall:

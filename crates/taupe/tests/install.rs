@@ -176,6 +176,49 @@ fn all_of_it_is_installed_and_removed() {
     assert_eq!(place.files(), BTreeSet::new());
 }
 
+/// The files for users without root are found by bus, polkit and systemd, which look below /usr.
+#[test]
+fn the_service_is_installed_and_removed() {
+    let place = Place::new("service");
+    let output = place.make("install", &["PREFIX=/usr", "SERVICE=1"]);
+    assert!(!output.status.success(), "it is not built: {output:?}");
+    let release = place.0.join("target/release");
+    symlink("taupe", release.join("taupe-dbus")).expect("link");
+    let output = place.make("install", &["SERVICE=1"]);
+    assert!(!output.status.success(), "{output:?}");
+    assert!(!place.system().exists());
+    let said = place.succeeds("install", &["PREFIX=/usr", "SERVICE=1"]);
+    let own = [
+        "lib/systemd/system/taupe-dbus.service",
+        "lib/systemd/system/taupe-service.service",
+        "lib/systemd/system/taupe-service.socket",
+        "lib/sysusers.d/taupe-service.conf",
+        "libexec/taupe-dbus",
+        "share/dbus-1/system-services/org.taupe.Service1.service",
+        "share/dbus-1/system.d/org.taupe.Service1.conf",
+        "share/polkit-1/actions/org.taupe.policy",
+        "share/polkit-1/rules.d/taupe.rules",
+    ];
+    let own = own.map(|file| format!("usr/{file}"));
+    let mut files = expected("usr");
+    files.extend(own.iter().cloned());
+    assert_eq!(place.files(), files);
+    for file in &own {
+        let path = place.system().join(file);
+        assert!(said.contains(&path.display().to_string()), "{file}: {said}");
+        let text = fs::read_to_string(&path).unwrap_or_default();
+        assert!(!text.contains("DIR@"), "{file}: {text}");
+    }
+    let front = place.system().join("usr/share/dbus-1/system-services");
+    let front = fs::read_to_string(front.join("org.taupe.Service1.service")).expect("file");
+    assert!(
+        front.contains("\nExec=/usr/libexec/taupe-dbus\n"),
+        "{front}"
+    );
+    place.succeeds("uninstall", &["PREFIX=/usr"]);
+    assert_eq!(place.files(), BTreeSet::new());
+}
+
 #[test]
 fn it_goes_to_usr_local_unless_told_otherwise() {
     let place = Place::new("local");

@@ -28,7 +28,12 @@ fn cargo(arguments: &[&str]) -> String {
 
 /// Lists the packages below `taupe`, each as its name and version.
 fn packages(edges: &str) -> Vec<(String, String)> {
-    let tree = ["tree", "--package", "taupe", "--target", TARGET];
+    packages_of("taupe", edges)
+}
+
+/// Lists the packages below a package of the workspace.
+fn packages_of(program: &str, edges: &str) -> Vec<(String, String)> {
+    let tree = ["tree", "--package", program, "--target", TARGET];
     let form = ["--prefix", "none", "--format", "{p}", "--edges", edges];
     let mut packages: Vec<(String, String)> = cargo(&[&tree[..], &form[..]].concat())
         .lines()
@@ -114,5 +119,15 @@ fn every_crate_of_the_command_has_a_record() {
                 "{heading}, {name}: lines with `unsafe`, and its record"
             );
         }
+    }
+}
+
+#[test]
+fn the_front_contains_no_crate_that_the_command_lacks() {
+    let linked = packages("normal,no-proc-macro");
+    let front = packages_of("taupe-dbus", "normal,no-proc-macro");
+    assert!(front.iter().any(|(name, _)| name == "zbus"), "{front:?}");
+    for package in front {
+        assert!(linked.contains(&package), "{package:?} has no record");
     }
 }

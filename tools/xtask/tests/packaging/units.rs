@@ -11,6 +11,9 @@ use std::process::{Command, Output};
 /// The units, and the exposure that each may have at most, in tenths (`systemd-analyze security`).
 const UNITS: [(&str, u32); 3] = [("taupe@", 25), ("taupe-hooks@", 35), ("taupe-lock@", 25)];
 
+/// The units of users without root, and the exposure that each may have at most.
+const SERVICE_UNITS: [(&str, u32); 2] = [("taupe-service", 25), ("taupe-dbus", 5)];
+
 /// Settings that do not apply to processes of root.
 const WITHOUT_EFFECT: [&str; 2] = ["SupplementaryGroups=", "RemoveIPC="];
 
@@ -25,6 +28,28 @@ fn units_expose_no_more_than_their_limits() {
         let report = String::from_utf8_lossy(&output.stdout);
         assert!(output.status.success(), "{unit}: {report}");
         assert!(output.stderr.is_empty(), "{unit}: {output:?}");
+    }
+}
+
+#[test]
+fn units_for_users_expose_no_more_than_their_limits() {
+    let folder = Folder::new("users");
+    for (unit, limit) in SERVICE_UNITS {
+        let template = Path::new(REPOSITORY).join(format!("packaging/service/{unit}.service.in"));
+        let text = fs::read_to_string(template).expect("a unit");
+        let text = text.replace("@BINDIR@", "/usr/bin");
+        let path = folder.0.join(format!("{unit}.service"));
+        let text = text.replace("@LIBEXECDIR@", "/usr/libexec");
+        fs::write(&path, &text).expect("a unit");
+        let mut command = Command::new("systemd-analyze");
+        command.args(["security", "--offline=true", "--no-pager"]);
+        command.arg(format!("--threshold={limit}")).arg(path);
+        let output = match command.output() {
+            Err(error) if error.kind() == io::ErrorKind::NotFound => return,
+            output => output.expect("systemd-analyze"),
+        };
+        let report = String::from_utf8_lossy(&output.stdout);
+        assert!(output.status.success(), "{unit}: {report}");
     }
 }
 
