@@ -28,6 +28,7 @@ const IMAGE: &str = "tools/lab/tests/packages/image.rs";
 const INSTALL: &str = "crates/taupe/tests/install.rs";
 const LIBRARY: &str = "crates/ffi/tests/installed.rs";
 const METRICS: &str = "tools/lab/tests/quick/metrics.rs";
+const SERVICE: &str = "tools/lab/tests/service/users.rs";
 const PACKAGES: &str = "tools/lab/tests/packages/main.rs";
 const TOP: &str = "tools/lab/tests/transparent/top.rs";
 
@@ -84,6 +85,17 @@ pub(crate) const ELSEWHERE: &[Elsewhere] = &[
     at("sudo apt install ./target/packages/taupe_*.deb", Test(PACKAGES, "first_request")),
     at("make build && cargo build --release -p taupe-bench", Others(&["cargo build --release -p taupe", "cargo xtask tests --build"], "the recipe; tests have the measuring program built without optimisation")),
     at("cargo build --release -p taupe-bench --bin taupe-lab --features rainbow", Others(&["cargo check -p taupe-bench --bin taupe-lab --features rainbow"], "it compiles the same, without code")),
+    // Users without root.
+    at("sudo apt install ./target/packages/taupe_*.deb ./target/packages/taupe-service_*.deb", Test(SERVICE, "own_processes")),
+    at("sudo adduser alice taupe", ByHand("the test's users are members of the group from the beginning")),
+    at("taupe up ~/u-home.conf", Test(SERVICE, "own_processes")),
+    at("taupe status", Test(SERVICE, "own_processes")),
+    at("taupe flows", Test(SERVICE, "others")),
+    at("taupe reload ~/u-home.conf", Test(SERVICE, "reload")),
+    at("taupe down u-home", Test(SERVICE, "own_processes")),
+    at("sudo cp office.conf /etc/taupe/allowed/office.conf", Test(SERVICE, "listed")),
+    at("taupe up office", Test(SERVICE, "listed")),
+    at("taupe down office", Test(SERVICE, "listed")),
     // The library.
     at("make build pages library", Others(&["cargo build --release -p taupe", "packaging/library"], "recipes; another test makes the pages")),
     at("sudo make install LIBRARY=1", Test(LIBRARY, "an_installed_library_is_found_and_runs")),

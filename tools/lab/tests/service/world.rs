@@ -58,6 +58,7 @@ impl World {
         create(Path::new(pins))?;
         mount("bpf", pins, "bpf", MountFlags::empty(), None).map_err(Error::io(pins))?;
         users()?;
+        programs()?;
         if has_front {
             install()?;
         }
@@ -221,19 +222,40 @@ pub(crate) fn as_user<'a>(user: &'a str, command: &[&'a str]) -> Vec<&'a str> {
     [&prefix, command].concat()
 }
 
+/// Folder in which the programs are as the package installs them.
+const PROGRAMS: &str = "/run/lab/program";
+
 /// Returns the program's path.
 pub(crate) fn taupe() -> Result<String> {
-    Ok(Implementation::Taupe.program()?.display().to_string())
+    Ok(format!("{PROGRAMS}/bin/taupe"))
 }
 
 /// Returns the front's path, as the program finds it.
 pub(crate) fn front() -> Result<PathBuf> {
-    let program = Implementation::Taupe.program()?;
-    let front = program
-        .parent()
-        .map(|folder| folder.join("../libexec/taupe-dbus"));
-    let front = front.and_then(|path| path.canonicalize().ok());
-    front.ok_or_else(|| Error::unmet("there is no ../libexec/taupe-dbus beside the program"))
+    Ok(PathBuf::from(format!("{PROGRAMS}/libexec/taupe-dbus")))
+}
+
+/// Mounts the programs where the package would have them.
+fn programs() -> Result<()> {
+    let taupe = Implementation::Taupe.program()?;
+    let folder = taupe.parent().unwrap_or(Path::new("/"));
+    let places = [
+        folder.join("taupe-dbus"),
+        folder.join("../libexec/taupe-dbus"),
+    ];
+    let front = places.iter().find(|place| place.is_file());
+    let front = front.ok_or_else(|| {
+        Error::unmet(
+            "there is no taupe-dbus beside taupe: run `cargo build --release -p taupe-dbus`",
+        )
+    })?;
+    for (from, to) in [(&taupe, "bin/taupe"), (front, "libexec/taupe-dbus")] {
+        let to = Path::new(PROGRAMS).join(to);
+        create(to.parent().unwrap_or(Path::new(PROGRAMS)))?;
+        fs::write(&to, "").map_err(Error::io(to.display().to_string()))?;
+        mount_bind(from, &to).map_err(Error::io(to.display().to_string()))?;
+    }
+    Ok(())
 }
 
 /// Writes a file of a user.
