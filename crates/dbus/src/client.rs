@@ -9,6 +9,7 @@ use thiserror::Error;
 use zbus::message::Flags;
 use zbus::{Connection, Message, MessageStream};
 
+use crate::agent::Agent;
 use crate::bus::{BUS, BUS_PATH, INTERFACE, NAME, PATH, next};
 use crate::methods;
 
@@ -78,7 +79,10 @@ fn call(bus: &Connection, failed: &mut u8) -> Result<u8, ClientError> {
     if matches!(request, Request::Status { .. }) {
         *failed = UNKNOWN_STATE;
     }
-    let answer = ask(bus, &request, descriptors)?;
+    let agent = Agent::start();
+    let answer = ask(bus, &request, descriptors);
+    drop(agent);
+    let answer = answer?;
     let body = answer.body();
     let (status, errors, output): (u8, String, zbus::OwnedFd) = body.deserialize()?;
     io::stderr().write_all(errors.as_bytes())?;

@@ -8,6 +8,8 @@
 //! | `taupe-dbus available` | succeeds if the bus knows it, or can start it |
 
 #[cfg(target_os = "linux")]
+mod agent;
+#[cfg(target_os = "linux")]
 mod bus;
 #[cfg(target_os = "linux")]
 mod client;

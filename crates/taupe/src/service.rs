@@ -3,7 +3,8 @@
 //! Each change runs this program again as a command, such as `taupe up`, with nothing from the caller in its
 //! arguments but the checked name of a tunnel or application. Reports are made in this process.
 
-use crate::{FAILED, complain, flows, status};
+use crate::system::{disable_core_files, notify_ready};
+use crate::{FAILED, complain, flows, logging, status};
 use rustix::fs::{Mode, Uid, chmod, chown};
 use rustix::net::sockopt::socket_acceptconn;
 use rustix::net::{
@@ -39,11 +40,11 @@ const AUTHENTICATION: Duration = Duration::from_secs(300);
 /// Connections that wait to be accepted, at most.
 const BACKLOG: i32 = 64;
 
-/// Variables that commands inherit. The last two are for tests.
-const VARIABLES: [&str; 6] = [
+/// Variables that commands inherit. The last two are for tests. With `LOG_LEVEL`, a tunnel's process would keep
+/// the pipe of standard error, whose end this process waits for.
+const VARIABLES: [&str; 5] = [
     "PATH",
     "TAUPE_HOOKS",
-    "LOG_LEVEL",
     "DBUS_SYSTEM_BUS_ADDRESS",
     "TAUPE_CONFINE",
     "RUST_BACKTRACE",
@@ -76,6 +77,11 @@ fn run() -> Result<(), ServiceError> {
     if !is_root() {
         return Err(ServiceError::NotRoot);
     }
+    // Files of users have keys.
+    disable_core_files();
+    let level = std::env::var("LOG_LEVEL").ok();
+    // Each change is logged, with the user who has requested it.
+    logging::begin(logging::level(level.as_deref().or(Some("info"))));
     let front = user_id(FRONT_USER).ok_or(ServiceError::NoFront)?;
     let registry = Registry::open(Path::new(REGISTRY_FOLDER)).map_err(ServiceError::Registry)?;
     let listener = listener(front).map_err(ServiceError::Socket)?;
@@ -87,7 +93,7 @@ fn run() -> Result<(), ServiceError> {
         patience: PATIENCE,
         authentication: AUTHENTICATION,
     });
-    crate::system::notify_ready();
+    notify_ready();
     server.run(&listener).map_err(ServiceError::Accept)
 }
 

@@ -15,6 +15,7 @@ fn main() {
         SystemTest::new("edited_file_is_applied", users::reload),
         SystemTest::new("listed_tunnels_of_a_group", users::listed),
         SystemTest::new("an_administrator_agrees", users::administrator),
+        SystemTest::new("a_password_in_the_terminal", users::password),
         SystemTest::new("tunnels_outlive_the_service", users::restart),
         SystemTest::new("without_the_service_as_before", users::without_service),
         SystemTest::new("nobody_to_ask_is_a_refusal", refusals::nobody_to_ask),

@@ -216,3 +216,50 @@ pub(crate) fn without_service() -> Result<()> {
     }
     Ok(())
 }
+
+/// polkit asks for an administrator's password in the user's terminal.
+pub(crate) fn password() -> Result<()> {
+    let world = World::new()?;
+    let file = world.file("alice", "full", "")?;
+    let before = world.state()?;
+    let program = crate::world::taupe()?;
+    // The answer of PAM takes the place of a password.
+    let answer = |module: &str| {
+        let path = "/etc/pam.d/polkit-1";
+        let text = format!("auth required {module}\naccount required {module}\n");
+        fs::write(path, text).map_err(Error::io(path))
+    };
+    let up = format!("{program} up {file}");
+    let in_terminal = || world.run_as("alice", &["script", "-qec", &up, "/dev/null"]);
+    answer("pam_deny.so")?;
+    let attempt = in_terminal()?;
+    ensure!(attempt.status == Some(1), "{attempt:?}");
+    ensure!(
+        attempt
+            .stdout
+            .contains("AUTHENTICATING FOR org.taupe.administer"),
+        "{attempt:?}"
+    );
+    ensure!(
+        attempt
+            .stdout
+            .contains("not authorised (org.taupe.administer)"),
+        "{attempt:?}"
+    );
+    ensure!(world.state()? == before, "something has changed");
+    answer("pam_permit.so")?;
+    let attempt = in_terminal()?;
+    ensure!(attempt.status == Some(0), "{attempt:?}");
+    ensure!(attempt.stdout.contains("(tunnel full)"), "{attempt:?}");
+    is_seen(&world, "bob", INSIDE)?;
+    // The consent was for that command only.
+    let other = world.file("alice", "other", "")?;
+    world.refuse(
+        "alice",
+        &["up", &other],
+        "an administrator has to authorise this",
+    )?;
+    // The tunnel is hers.
+    world.succeed("alice", &["down", "full"])?;
+    is_seen(&world, "bob", OUTSIDE)
+}
