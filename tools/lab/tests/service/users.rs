@@ -263,3 +263,12 @@ pub(crate) fn password() -> Result<()> {
     world.succeed("alice", &["down", "full"])?;
     is_seen(&world, "bob", OUTSIDE)
 }
+
+/// systemd makes the socket and passes it at standard input.
+pub(crate) fn passed_socket() -> Result<()> {
+    let world = World::new()?.restart_with_socket()?;
+    let file = world.file("alice", "u-home", OWN)?;
+    world.succeed("alice", &["up", &file])?;
+    is_seen(&world, "alice", INSIDE)?;
+    world.succeed("alice", &["down", "u-home"]).map(drop)
+}

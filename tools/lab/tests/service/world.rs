@@ -82,8 +82,12 @@ impl World {
     }
 
     fn start_service(near: &Host) -> Result<Process> {
+        Self::start_by(near, &[&taupe()?, "service"])
+    }
+
+    fn start_by(near: &Host, command: &[&str]) -> Result<Process> {
         let _ = fs::remove_file(SOCKET);
-        let service = near.spawn(&[&taupe()?, "service"])?;
+        let service = near.spawn(command)?;
         wait_until("the service", SOON, || {
             let shown = near.run(&["ss", "-xlH", "src", SOCKET])?;
             Ok(!shown.text().is_empty())
@@ -101,6 +105,34 @@ impl World {
         } = self;
         drop(service);
         let service = Self::start_service(&near)?;
+        Ok(Self {
+            near,
+            server,
+            service,
+            bus,
+        })
+    }
+
+    /// Kills the service and starts it again with a listening socket at standard input, as its unit for
+    /// systemd does.
+    pub(crate) fn restart_with_socket(self) -> Result<Self> {
+        const START: &str = "import os,socket,sys\n\
+            s=socket.socket(socket.AF_UNIX,socket.SOCK_SEQPACKET)\n\
+            s.bind(sys.argv[1])\n\
+            os.chmod(sys.argv[1],0o600)\n\
+            os.chown(sys.argv[1],5000,-1)\n\
+            s.listen(64)\n\
+            os.dup2(s.fileno(),0)\n\
+            os.execv(sys.argv[2],[sys.argv[2],'service'])\n";
+        let Self {
+            near,
+            server,
+            service,
+            bus,
+        } = self;
+        drop(service);
+        let command = ["/usr/bin/python3", "-c", START, SOCKET, &taupe()?];
+        let service = Self::start_by(&near, &command)?;
         Ok(Self {
             near,
             server,
