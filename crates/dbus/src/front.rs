@@ -15,7 +15,7 @@ use std::thread;
 use std::time::Duration;
 
 use rustix::process::geteuid;
-use taupe_service::{Answer, FromFront, Link, LinkError, Request, SOCKET};
+use taupe_service::{Answer, FromFront, Link, LinkError, MAX_TEXT, Request, SOCKET};
 use thiserror::Error;
 use zbus::message::{Flags, Type};
 use zbus::{Connection, Message, MessageStream};
@@ -119,6 +119,10 @@ fn dispatch(bus: &Connection, limits: &Limits, message: Message) {
             answer(bus, &message, Ok(Reply::Nothing));
         }
         (Some(INTERFACE) | None, _) if header.path().is_some_and(|path| path.as_str() == PATH) => {
+            // A long message is dropped at once: the bus permits some of 32 MiB.
+            if message.body().len() > MAX_TEXT {
+                return answer(bus, &message, Err(MethodError::TooLong.into()));
+            }
             let Some(place) = limits.take() else {
                 return answer(bus, &message, Err(CallError::Busy));
             };

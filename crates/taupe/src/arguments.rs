@@ -346,11 +346,16 @@ pub(crate) fn parse(
             arguments: arguments.to_vec(),
         }),
         "wg-quick" => quick::order(arguments, environment),
+        // systemd starts it. It is in no help, completion or suggestion.
+        _ if matches!(arguments, [_, word] if word == SERVICE) => Ok(Order::Service),
         _ => {
             read::<taupe::Taupe>(command_line(), arguments, "taupe")?.order(arguments, environment)
         }
     }
 }
+
+/// The command that executes requests of users without root.
+const SERVICE: &str = "service";
 
 /// Returns true if a command line runs a device and does nothing else.
 pub(crate) fn is_of_device(arguments: &[OsString]) -> bool {

@@ -17,8 +17,6 @@ pub(crate) fn write(folder: &Path) -> io::Result<()> {
     command.build();
     let nested = command.get_subcommands().flat_map(Command::get_subcommands);
     let all = command.get_subcommands().chain(nested).chain([&command]);
-    // A program that systemd starts is described where it is installed.
-    let all = all.filter(|command| !command.is_hide_set());
     for command in all {
         let (name, page) = manual_page(command)?;
         fs::write(folder.join(name), page)?;
@@ -91,7 +89,6 @@ fn groups(command: &Command) -> Vec<u8> {
         let commands = group.commands.iter();
         let commands: Vec<_> = commands
             .filter_map(|name| command.find_subcommand(name))
-            .filter(|one| !one.is_hide_set())
             .collect();
         if !commands.is_empty() {
             roff.control("SS", [group.title]);

@@ -23,7 +23,6 @@ pub(crate) fn markdown() -> String {
         let commands = group.commands.iter();
         let commands: Vec<_> = commands
             .filter_map(|name| command.find_subcommand(name))
-            .filter(|one| !one.is_hide_set())
             .collect();
         if commands.is_empty() {
             continue;
@@ -79,8 +78,7 @@ fn describe(command: &Command, page: &mut String) {
             None => *page += &format!("\n{paragraph}\n"),
         }
     }
-    let shown = command.get_subcommands();
-    for one in shown.filter(|one| !one.is_hide_set()) {
+    for one in command.get_subcommands() {
         describe(one, page);
     }
 }

@@ -152,9 +152,6 @@ enum Command {
     Wg(Wg),
     /// Run a WireGuard interface that `wg` configures
     Device(DeviceArguments),
-    /// Execute requests of users without root, for systemd
-    #[command(hide = true)]
-    Service,
 }
 
 /// Joins paragraphs and sections of a long help.
@@ -211,7 +208,6 @@ impl Taupe {
                     .collect(),
             },
             Command::Device(device) => Order::Device(device.order(environment)?),
-            Command::Service => Order::Service,
         })
     }
 }

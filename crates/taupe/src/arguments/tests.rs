@@ -189,3 +189,17 @@ fn wrong_command_lines_are_refused_with_status_2() {
     assert!(error.to_string().contains("UTF-8"), "{error}");
     assert!(parse(&[], &nothing).is_err(), "no arguments at all");
 }
+
+#[test]
+fn the_service_has_no_options_and_other_names_have_no_service() {
+    let order = |line: &str| read(line, &nothing);
+    assert!(matches!(order("taupe service"), Ok(Order::Service)));
+    assert!(matches!(
+        order("/usr/bin/taupe service"),
+        Ok(Order::Service)
+    ));
+    assert!(order("taupe service home").is_err());
+    for line in ["wg service", "wg-quick service", "wireguard-go service"] {
+        assert!(!matches!(order(line), Ok(Order::Service)), "{line}");
+    }
+}

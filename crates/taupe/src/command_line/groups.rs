@@ -76,8 +76,7 @@ const WIDTH: usize = 11;
 
 fn members<'a>(command: &'a Command, group: &CommandGroup) -> impl Iterator<Item = &'a Command> {
     let names = group.commands.iter();
-    let found = names.filter_map(|name| command.find_subcommand(name));
-    found.filter(|command| !command.is_hide_set())
+    names.filter_map(|name| command.find_subcommand(name))
 }
 
 #[cfg(test)]
