@@ -190,7 +190,10 @@ impl Prepared {
                 tunnel,
                 source: Source::Listed,
             } => match context.listed.for_user(tunnel, caller) {
-                None => Err(format!("no tunnel {tunnel} is listed for you")),
+                None => Err(format!(
+                    "no tunnel {tunnel} is listed for you; to bring up a file of yours, give its path, \
+                     which ends in .conf"
+                )),
                 Some(_) => context.is_free(tunnel).map(|()| Vec::new()),
             },
             Request::Up { tunnel, .. } => {
@@ -215,7 +218,10 @@ impl Prepared {
                 source: Source::Listed,
             } => match context.relation(tunnel, caller)? {
                 Relation::Listed(_) => Ok(Vec::new()),
-                _ => Err(format!("no tunnel {tunnel} is listed for you and up")),
+                _ => Err(format!(
+                    "no tunnel {tunnel} is listed for you and up; to apply a file of yours, give its \
+                     path, which ends in .conf"
+                )),
             },
             Request::Reload { tunnel, .. } => match context.relation(tunnel, caller)? {
                 Relation::Own(_) => self.reasons_of_file(tunnel),

@@ -25,6 +25,7 @@ fn main() {
             refusals::administrators_files,
         ),
         SystemTest::new("hostile_calls_on_the_bus", refusals::calls),
+        SystemTest::new("hostile_descriptors", refusals::descriptors),
         SystemTest::new("the_socket_is_the_fronts", refusals::socket),
         SystemTest::new("the_front_is_never_root", refusals::front_as_root),
         SystemTest::new("too_many_calls_at_once", refusals::too_many),

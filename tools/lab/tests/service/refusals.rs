@@ -4,7 +4,8 @@ use crate::world::{SOCKET, SOON, World, as_user, front, taupe};
 use rustix::process::Signal;
 use std::path::Path;
 use taupe_lab::process::{Process, wait_until};
-use taupe_lab::{Result, ensure};
+use taupe_lab::sandbox::scratch;
+use taupe_lab::{Error, Result, ensure};
 
 /// A user in no group, whose session is not active, needs an administrator, and nobody can be asked.
 pub(crate) fn nobody_to_ask() -> Result<()> {
@@ -257,7 +258,7 @@ pub(crate) fn caller_goes_away() -> Result<()> {
 pub(crate) fn without_polkit() -> Result<()> {
     let world = World::new()?;
     let file = "/usr/share/dbus-1/system-services/org.freedesktop.PolicyKit1.service";
-    std::fs::remove_file(file).map_err(taupe_lab::Error::io(file))?;
+    std::fs::remove_file(file).map_err(Error::io(file))?;
     world.near.run(&[
         "dbus-send",
         "--system",
@@ -268,4 +269,35 @@ pub(crate) fn without_polkit() -> Result<()> {
     ])?;
     let file = world.file("alice", "u-home", "AllowedApps = uid:alice")?;
     world.refuse("alice", &["up", &file], "polkit cannot be asked")
+}
+
+/// Descriptors of every kind, passed over the bus. Only sealed memory is read.
+pub(crate) fn descriptors() -> Result<()> {
+    const SCRIPT: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/service/descriptors.py");
+    let world = World::new()?;
+    let before = world.state()?;
+    let file = world.file("alice", "u-home", "AllowedApps = uid:alice")?;
+    let (front, folder) = (front()?.display().to_string(), scratch("alice"));
+    let folder = folder.display().to_string();
+    // The sources may be in a folder that the user cannot enter.
+    let script = std::fs::read_to_string(SCRIPT).map_err(Error::io(SCRIPT))?;
+    let command = ["/usr/bin/python3", "-c", &script, &front, &folder, &file];
+    let said = world.run_as("alice", &command)?;
+    let lines: Vec<_> = said.stdout.lines().collect();
+    let [refused @ .., sealed] = lines.as_slice() else {
+        return Err(Error::unmet(format!("{said:?}")));
+    };
+    ensure!(refused.len() == 8, "{said:?}");
+    for line in refused {
+        let is_kind = line.starts_with("file ") || line.starts_with("unsealed ");
+        let words = match is_kind {
+            true => " 1 taupe: the file is not sealed memory",
+            false => " 1 taupe: the file is not a file that can be read",
+        };
+        ensure!(line.ends_with(words), "{line}");
+    }
+    ensure!(sealed.starts_with("sealed 0 "), "{sealed}");
+    world.succeed("alice", &["down", "u-home"])?;
+    ensure!(world.state()? == before, "something has changed");
+    Ok(())
 }
