@@ -2,10 +2,10 @@
 
 use std::net::SocketAddr;
 
-use taupe_config::file::{Endpoint, File, Peer};
+use taupe_config::file::{File, Peer};
 use taupe_protocol::key::PrivateKey;
 use taupe_protocol::time::Tai64N;
-use taupe_protocol::update::{AllowedIpChange, EndpointName, PeerUpdate, PrivateKeyUpdate};
+use taupe_protocol::update::{AllowedIpChange, PeerUpdate, PrivateKeyUpdate};
 use taupe_uapi::SetRequest;
 
 /// Returns a request that replaces the device's configuration by the file's. If the file has no
@@ -66,17 +66,13 @@ pub fn new_private_key(key: Option<PrivateKey>) -> PrivateKeyUpdate {
 }
 
 fn update(peer: &Peer, address: Option<SocketAddr>) -> PeerUpdate {
-    let name = match &peer.endpoint {
-        Some(Endpoint::Name { host, port }) => EndpointName::new(host, *port),
-        Some(Endpoint::Address(_)) | None => None,
-    };
     let networks = peer.routed();
     PeerUpdate {
         preshared_key: peer.preshared_key.clone(),
         pq_public_key: peer.pq_public_key.as_ref().map(|key| Some(key.key.clone())),
         post_quantum: peer.post_quantum.map(Some),
         endpoint: address,
-        endpoint_name: address.and(name).map(Some),
+        endpoint_name: address.and(peer.endpoint_name()).map(Some),
         persistent_keepalive: peer.persistent_keepalive,
         replace_allowed_ips: true,
         allowed_ips: networks.into_iter().map(AllowedIpChange::Add).collect(),

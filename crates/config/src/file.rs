@@ -37,7 +37,7 @@ use core::net::{IpAddr, SocketAddr};
 use ipnet::IpNet;
 use taupe_protocol::Lanes;
 use taupe_protocol::key::{PqPrivateKey, PqPublicKey, PresharedKey, PrivateKey, PublicKey};
-use taupe_protocol::update::PostQuantum;
+use taupe_protocol::update::{EndpointName, PostQuantum};
 
 use taupe_uapi::networks;
 
@@ -324,6 +324,15 @@ impl Peer {
             self.allowed_ips.clone()
         } else {
             networks::subtract(&self.allowed_ips, &self.disallowed_ips)
+        }
+    }
+
+    /// Returns the endpoint if it is given by name.
+    #[must_use]
+    pub fn endpoint_name(&self) -> Option<EndpointName> {
+        match self.endpoint.as_ref()? {
+            Endpoint::Name { host, port } => EndpointName::new(host, *port),
+            Endpoint::Address(_) => None,
         }
     }
 }

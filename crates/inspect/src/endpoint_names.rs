@@ -1,7 +1,7 @@
 //! Peers whose endpoints are host names, and the addresses that a running device has for them.
 
 use taupe_client::{EndpointName, PublicKey};
-use taupe_config::file::{Endpoint, File};
+use taupe_config::file::File;
 
 /// A peer whose endpoint is a host name.
 #[derive(Clone, Debug)]
@@ -20,17 +20,15 @@ pub struct NamedEndpoint {
 #[must_use]
 pub fn named_endpoints(file: &File) -> Vec<NamedEndpoint> {
     let peers = file.peers.iter();
-    peers
-        .filter_map(|peer| match peer.endpoint.as_ref()? {
-            Endpoint::Address(_) => None,
-            Endpoint::Name { host, port } => Some(NamedEndpoint {
-                peer: peer.public_key,
-                name: EndpointName::new(host, *port)?,
-                line: peer.line,
-                reason: None,
-            }),
+    let named = peers.filter_map(|peer| {
+        Some(NamedEndpoint {
+            peer: peer.public_key,
+            name: peer.endpoint_name()?,
+            line: peer.line,
+            reason: None,
         })
-        .collect()
+    });
+    named.collect()
 }
 
 /// Returns a sentence for each endpoint of a running device that has no address.

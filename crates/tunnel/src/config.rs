@@ -9,7 +9,6 @@ use taupe_config::file::{Diagnostic, Dialect, Endpoint, File, Severity, parse};
 use taupe_protocol::Wake;
 use taupe_protocol::key::PublicKey;
 use taupe_protocol::time::Tai64N;
-use taupe_protocol::update::EndpointName;
 use taupe_runtime::names::Question;
 use taupe_runtime::pinned_pq::PinnedPeersError;
 use taupe_runtime::resolver::SystemResolver;
@@ -137,12 +136,9 @@ impl From<Infallible> for ConfigError {
 /// Returns the endpoints that a file gives by name.
 fn unresolved(file: &File) -> UnresolvedEndpoints {
     UnresolvedEndpoints::new(file.peers.iter().filter_map(|peer| {
-        let Some(Endpoint::Name { host, port }) = &peer.endpoint else {
-            return None;
-        };
         let question = Question {
             public_key: peer.public_key,
-            name: EndpointName::new(host, *port)?,
+            name: peer.endpoint_name()?,
         };
         Some((question, peer.line))
     }))

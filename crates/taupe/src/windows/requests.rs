@@ -3,8 +3,7 @@
 use super::arguments::WindowsMode;
 use std::path::Path;
 use std::sync::Arc;
-use taupe_config::file::{Endpoint, File};
-use taupe_protocol::update::EndpointName;
+use taupe_config::file::File;
 use taupe_protocol::{Device, Wake};
 use taupe_runtime::configuration::{Refusal, refuse};
 use taupe_runtime::names::Question;
@@ -49,12 +48,9 @@ pub(super) fn services(state_dir: &Path, file: &File, mode: WindowsMode, wake: W
 /// Returns the endpoints that a file gives by name.
 fn unresolved(file: &File) -> UnresolvedEndpoints {
     UnresolvedEndpoints::new(file.peers.iter().filter_map(|peer| {
-        let Some(Endpoint::Name { host, port }) = &peer.endpoint else {
-            return None;
-        };
         let question = Question {
             public_key: peer.public_key,
-            name: EndpointName::new(host, *port)?,
+            name: peer.endpoint_name()?,
         };
         Some((question, peer.line))
     }))
