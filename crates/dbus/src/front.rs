@@ -41,7 +41,7 @@ pub(crate) enum FrontError {
         "this program must not run as root: the message bus or systemd starts it as its own user"
     )]
     Root,
-    #[error("the system's message bus: {0}")]
+    #[error("cannot use the D-Bus system bus: {0}")]
     Bus(#[from] zbus::Error),
 }
 
@@ -56,11 +56,14 @@ enum CallError {
     NotAuthorized(#[from] NotAuthorized),
     #[error("{0}")]
     Refused(String),
-    #[error("the service does not run ({0}); start `taupe service` as root")]
+    #[error(
+        "the root service cannot be reached ({0}); start it with `sudo systemctl start taupe-service.socket`, or \
+         without systemd by `taupe service` as root"
+    )]
     NoService(std::io::Error),
     #[error("{0}")]
     Link(#[from] LinkError),
-    #[error("the message bus: {0}")]
+    #[error("cannot use the D-Bus system bus: {0}")]
     Bus(#[from] zbus::Error),
 }
 
@@ -184,8 +187,8 @@ fn serve(bus: &Connection, call: &Message, mut place: Place) -> Result<Done, Cal
     let tunnel = methods::tunnel(&request);
     let link = Link::connect(Path::new(SOCKET)).map_err(CallError::NoService)?;
     link.set_patience(PREPARATION).map_err(LinkError::from)?;
-    let class = match prepare(&link, caller, request, &descriptors)? {
-        Answer::Needs { class, .. } => class,
+    let (class, reasons) = match prepare(&link, caller, request, &descriptors)? {
+        Answer::Needs { class, reasons } => (class, reasons),
         Answer::Refused { reason } => return Err(CallError::Refused(reason)),
         Answer::Done { .. } => return Err(LinkError::Invalid.into()),
     };
@@ -194,6 +197,7 @@ fn serve(bus: &Connection, call: &Message, mut place: Place) -> Result<Done, Cal
     let question = Question {
         sender,
         class,
+        reasons: &reasons,
         tunnel: &tunnel,
         is_interactive: flags.contains(Flags::ALLOW_INTERACTIVE_AUTH),
     };

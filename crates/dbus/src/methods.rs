@@ -196,7 +196,7 @@ pub(crate) fn tunnel(request: &Request) -> String {
         | Request::AppAllow { tunnel, .. }
         | Request::AppRemove { tunnel, .. } => Some(tunnel),
     };
-    name.map_or_else(|| "of everybody".to_owned(), TunnelName::to_string)
+    name.map_or_else(|| "(all tunnels)".to_owned(), TunnelName::to_string)
 }
 
 #[cfg(test)]

@@ -17,14 +17,14 @@ const ALLOW_USER_INTERACTION: u32 = 1;
 #[derive(Debug, Error)]
 pub(crate) enum NotAuthorized {
     /// polkit refuses.
-    #[error("not authorised ({0})")]
+    #[error("polkit refused the request ({0})")]
     Refused(&'static str),
     /// An administrator could authorise it, and nobody can be asked.
     #[error(
-        "an administrator has to authorise this ({0}), and nobody can be asked here: run it in a session \
-         with a polkit agent, or with sudo"
+        "an administrator must authorise this: {0}; polkit found no agent to ask: run it in a session with an \
+         agent, or with sudo"
     )]
-    Challenge(&'static str),
+    Challenge(String),
     /// polkit does not answer, which counts as a refusal.
     #[error("polkit cannot be asked: {0}")]
     Unknown(#[from] zbus::Error),
@@ -37,6 +37,8 @@ pub(crate) struct Question<'a> {
     pub(crate) sender: &'a str,
     /// The class that the request needs.
     pub(crate) class: Class,
+    /// Reasons why it needs this class.
+    pub(crate) reasons: &'a [String],
     /// The tunnel, for the dialogue.
     pub(crate) tunnel: &'a str,
     /// True if the caller waits while a user is asked.
@@ -56,6 +58,7 @@ pub(crate) fn authorize(bus: &Connection, question: &Question<'_>) -> Result<(),
     let Question {
         sender,
         class,
+        reasons,
         tunnel,
         is_interactive,
     } = *question;
@@ -83,7 +86,12 @@ pub(crate) fn authorize(bus: &Connection, question: &Question<'_>) -> Result<(),
         body.deserialize()?;
     match (is_authorized, is_challenge) {
         (true, _) => Ok(()),
-        (false, true) => Err(NotAuthorized::Challenge(action)),
+        (false, true) => Err(NotAuthorized::Challenge(match class {
+            Class::Admin => reasons.join("; "),
+            Class::User => {
+                "the session is not active, and the user is not in the group taupe".to_owned()
+            }
+        })),
         (false, false) => Err(NotAuthorized::Refused(action)),
     }
 }

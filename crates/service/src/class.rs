@@ -23,8 +23,8 @@ pub const USER_PREFIX: &str = "u-";
 /// The first port that needs no right.
 const FIRST_USER_PORT: u16 = 1024;
 
-/// Reason why a file needs [`Class::Admin`]. `Display` completes the sentence "an administrator has to
-/// agree, because …".
+/// Reason why a file needs [`Class::Admin`]. `Display` completes the sentence "an administrator must
+/// authorise this: …".
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum AdminReason {
     /// `PreUp`, `PostUp`, `PreDown` or `PostDown`.
@@ -59,14 +59,14 @@ impl fmt::Display for AdminReason {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Hooks => f.write_str("the file has commands, which run as root"),
-            Self::Table => f.write_str("the file has Table"),
-            Self::SaveConfig => f.write_str("the file has SaveConfig"),
-            Self::Forwarded => f.write_str("the file has Forwarded"),
-            Self::KillSwitchAll => f.write_str("KillSwitch = all blocks everybody"),
+            Self::Table => f.write_str("the file sets Table"),
+            Self::SaveConfig => f.write_str("the file sets SaveConfig"),
+            Self::Forwarded => f.write_str("the file sets Forwarded"),
+            Self::KillSwitchAll => f.write_str("KillSwitch = all blocks the traffic of all users"),
             Self::FwMark => {
-                f.write_str("FwMark decides about routes and rules of the firewall")
+                f.write_str("FwMark can bypass routing and firewall rules")
             }
-            Self::Lanes => f.write_str("Lanes takes processors from everybody"),
+            Self::Lanes => f.write_str("Lanes takes processor time of all users"),
             Self::PrivilegedPort(port) => {
                 write!(f, "ListenPort {port} is below {FIRST_USER_PORT}")
             }
@@ -82,7 +82,7 @@ impl fmt::Display for AdminReason {
                 "{application} selects processes of other users too; only uid: with your own ID does \
                  not"
             ),
-            Self::DisallowedApps => f.write_str("the file has DisallowedApps"),
+            Self::DisallowedApps => f.write_str("the file sets DisallowedApps"),
             Self::Name => write!(
                 f,
                 "the name of a user's own tunnel begins with {USER_PREFIX}; rename the file"

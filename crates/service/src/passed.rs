@@ -33,7 +33,7 @@ pub(crate) struct Passed {
 /// Reason why descriptors are not a file.
 #[derive(Debug, Error)]
 pub(crate) enum PassedError {
-    #[error("{passed} descriptors came with {named} key files; expected one more than key files")]
+    #[error("{passed} descriptors came for one file and {named} key files")]
     Count { passed: usize, named: usize },
     #[error("the file {0}")]
     File(#[source] SealError),
@@ -45,7 +45,7 @@ pub(crate) enum PassedError {
     Unnamed,
     #[error("the file has an error in line {line}: {problem}")]
     Wrong { line: usize, problem: String },
-    #[error("the file cannot be written again as it was read")]
+    #[error("the file cannot be reproduced: its parsed form differs")]
     Ambiguous,
 }
 

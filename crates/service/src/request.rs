@@ -191,8 +191,8 @@ impl Prepared {
                 source: Source::Listed,
             } => match context.listed.for_user(tunnel, caller) {
                 None => Err(format!(
-                    "no tunnel {tunnel} is listed for you; to bring up a file of yours, give its path, \
-                     which ends in .conf"
+                    "no tunnel {tunnel} is listed for you in /etc/taupe/allowed; for a file of yours, give its \
+                     path, which ends in .conf; for one in /etc/wireguard, use sudo"
                 )),
                 Some(_) => context.is_free(tunnel).map(|()| Vec::new()),
             },
@@ -280,7 +280,7 @@ impl Prepared {
         let needed = class_of(&reasons);
         if needed > granted {
             let reasons = reasons.join("; ");
-            return Err(format!("an administrator has to agree, because {reasons}"));
+            return Err(format!("an administrator must authorise this: {reasons}"));
         }
         let outcome = self.perform(context, needed);
         if let Some(tunnel) = self.changed_tunnel() {

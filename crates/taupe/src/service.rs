@@ -53,9 +53,13 @@ const VARIABLES: [&str; 5] = [
 /// Reason why the service does not run.
 #[derive(Debug, thiserror::Error)]
 enum ServiceError {
-    #[error("this takes root; it is started by systemd or by the message bus")]
+    #[error(
+        "this takes root: systemd starts it (taupe-service.socket); without systemd, start it as root at boot"
+    )]
     NotRoot,
-    #[error("there is no user {FRONT_USER}; the package taupe creates it")]
+    #[error(
+        "there is no user {FRONT_USER}: install the package taupe-service, or run systemd-sysusers"
+    )]
     NoFront,
     #[error("cannot listen at {SOCKET}: {0}")]
     Socket(#[source] io::Error),

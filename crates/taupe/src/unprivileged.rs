@@ -38,6 +38,10 @@ enum RequestError {
     Name(#[from] taupe_service::InvalidName),
     #[error("cannot run {PROGRAM}: {0}")]
     Program(#[source] io::Error),
+    #[error("cannot copy the file into memory: {0}")]
+    Seal(#[source] io::Error),
+    #[error("cannot create a socket: {0}")]
+    Socket(#[source] io::Error),
     #[error("cannot pass the request on: {0}")]
     Link(#[from] taupe_service::LinkError),
 }
@@ -60,7 +64,9 @@ pub(crate) fn run(order: &Order, arguments: usize) -> Option<ExitCode> {
     match requests(order).and_then(|requests| call_all(&program, requests)) {
         Ok(status) => {
             if let (Order::App(_), 0) = (order, status) {
-                say(&"[!] the file is unchanged: edit it too, because this ends with the tunnel");
+                say(
+                    &"[!] this change lasts until the tunnel goes down; to keep it, edit your file",
+                );
             }
             (status != UNAVAILABLE).then(|| status.into())
         }
@@ -187,7 +193,7 @@ fn source(word: &OsStr) -> Result<(TunnelName, Source, Vec<OwnedFd>), RequestErr
     let keys = keys.into_inner();
     let texts = std::iter::once(&checked.text).chain(keys.iter().map(|(_, text)| text));
     let files = texts.map(|text| seal(text)).collect::<io::Result<Vec<_>>>();
-    let files = files.map_err(RequestError::Program)?;
+    let files = files.map_err(RequestError::Seal)?;
     let key_files = keys.into_iter().map(|(path, _)| path).collect();
     let tunnel = conf.interface.as_str().parse()?;
     Ok((tunnel, Source::Passed { key_files }, files))
@@ -206,7 +212,7 @@ fn call_all(program: &Path, requests: Vec<RequestWithFiles>) -> Result<u8, Reque
 }
 
 fn call(program: &Path, request: &Request, files: &[OwnedFd]) -> Result<u8, RequestError> {
-    let (near, far) = message_socket::pair().map_err(RequestError::Program)?;
+    let (near, far) = message_socket::pair().map_err(RequestError::Socket)?;
     let mut command = Command::new(program);
     let child = command.arg("call").stdin(Stdio::from(far)).spawn();
     let mut child: Child = child.map_err(RequestError::Program)?;

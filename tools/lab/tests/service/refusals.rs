@@ -12,7 +12,7 @@ pub(crate) fn nobody_to_ask() -> Result<()> {
     let world = World::new()?;
     let before = world.state()?;
     let file = world.file("bob", "u-home", "AllowedApps = uid:bob")?;
-    let words = "an administrator has to authorise this (org.taupe.use), and nobody can be asked";
+    let words = "an administrator must authorise this: the session is not active";
     world.refuse("bob", &["up", &file], words)?;
     world.refuse("bob", &["flows"], words)?;
     world.refuse("bob", &["status"], words)?;
@@ -25,7 +25,7 @@ pub(crate) fn administrators_files() -> Result<()> {
     let world = World::new()?;
     let before = world.state()?;
     let own = "AllowedApps = uid:alice";
-    let words = "an administrator has to authorise this (org.taupe.administer)";
+    let words = "an administrator must authorise this: ";
     for (name, lines) in [
         ("u-hook", &*format!("{own}\nPostUp = touch /run/hook")),
         ("u-hook", &format!("{own}\nPreDown = touch /run/hook")),
@@ -108,12 +108,12 @@ pub(crate) fn calls() -> Result<()> {
         (
             "Status",
             &["sbb", "", "true", "false"],
-            "has to authorise this (org.taupe.administer)",
+            "must authorise this: ",
         ),
         (
             "Flows",
             &["sbb", "", "true", "true"],
-            "has to authorise this (org.taupe.administer)",
+            "must authorise this: ",
         ),
         ("Run", &["s", "id"], "there is no such method"),
     ] {

@@ -56,7 +56,7 @@ pub(crate) fn others() -> Result<()> {
     ensure!(!flows.stdout.contains(BEYOND), "{flows:?}");
     let status = world.taupe("carol", &["status"])?;
     ensure!(!status.stdout.contains("u-home"), "{status:?}");
-    let refused = "an administrator has to authorise this";
+    let refused = "an administrator must authorise this";
     world.refuse("carol", &["flows", "u-home"], refused)?;
     world.refuse("carol", &["status", "u-home"], refused)?;
     world.refuse("carol", &["down", "u-home"], refused)?;
@@ -108,7 +108,7 @@ pub(crate) fn reload() -> Result<()> {
     world.refuse(
         "alice",
         &["reload", &file],
-        "an administrator has to authorise this",
+        "an administrator must authorise this",
     )?;
     is_seen(&world, "alice", INSIDE)?;
     let copy = "/run/taupe-service/tunnels/u-home.conf";
@@ -143,7 +143,7 @@ pub(crate) fn listed() -> Result<()> {
     world.refuse(
         "bob",
         &["down", "office"],
-        "an administrator has to authorise this",
+        "an administrator must authorise this",
     )?;
     world.succeed("carol", &["down", "office"])?;
     is_seen(&world, "bob", OUTSIDE)?;
@@ -180,7 +180,7 @@ pub(crate) fn restart() -> Result<()> {
     world.refuse(
         "carol",
         &["down", "u-home"],
-        "an administrator has to authorise this",
+        "an administrator must authorise this",
     )?;
     world.succeed("alice", &["down", "u-home"])?;
     is_seen(&world, "alice", OUTSIDE)
@@ -243,7 +243,7 @@ pub(crate) fn password() -> Result<()> {
     ensure!(
         attempt
             .stdout
-            .contains("not authorised (org.taupe.administer)"),
+            .contains("polkit refused the request (org.taupe.administer)"),
         "{attempt:?}"
     );
     ensure!(world.state()? == before, "something has changed");
@@ -257,7 +257,7 @@ pub(crate) fn password() -> Result<()> {
     world.refuse(
         "alice",
         &["up", &other],
-        "an administrator has to authorise this",
+        "an administrator must authorise this",
     )?;
     // The tunnel is hers.
     world.succeed("alice", &["down", "full"])?;

@@ -38,7 +38,7 @@ fn needs_administrator(lines: &str) {
     let (class, _) = world.needs_up(ALICE, "u-home", &format!("{OWN}\n{lines}"));
     assert_eq!(class, Class::Admin);
     let reply = world.up(ALICE, "u-home", &format!("{OWN}\n{lines}"), Class::User);
-    is_refused(&world, &reply, "an administrator has to agree, because");
+    is_refused(&world, &reply, "an administrator must authorise this:");
 }
 
 fn open(path: &str, flags: OFlags) -> OwnedFd {
@@ -73,7 +73,11 @@ fn a_path_instead_of_a_descriptor() {
         "a message is invalid",
     );
     let reply = world.call_with(ALICE, up("u-home"), Vec::new(), Class::Admin);
-    is_refused(&world, &reply, "0 descriptors came with 0 key files");
+    is_refused(
+        &world,
+        &reply,
+        "0 descriptors came for one file and 0 key files",
+    );
 }
 
 #[test]
@@ -296,7 +300,7 @@ fn a_file_for_everybodys_applications() {
         "AllowedApps = uid:1001",
     ] {
         let reply = world.up(ALICE, "u-home", lines, Class::User);
-        is_refused(&world, &reply, "an administrator has to agree, because");
+        is_refused(&world, &reply, "an administrator must authorise this:");
     }
 }
 
@@ -317,7 +321,11 @@ fn a_file_that_names_another_file_by_its_path() {
 fn more_descriptors_than_the_file_names() {
     let world = World::new();
     let reply = world.call_with(ALICE, up("u-home"), seals(&[OWN, OWN]), Class::Admin);
-    is_refused(&world, &reply, "2 descriptors came with 0 key files");
+    is_refused(
+        &world,
+        &reply,
+        "2 descriptors came for one file and 0 key files",
+    );
     let reply = world.call_with(ALICE, Request::List, seals(&[OWN]), Class::Admin);
     is_refused(&world, &reply, "takes no descriptors");
     let source = Source::Passed {
