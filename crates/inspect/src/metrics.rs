@@ -10,7 +10,7 @@ use prometheus_client::encoding::{
 };
 use prometheus_client::metrics::MetricType;
 use prometheus_client::registry::{Registry, Unit};
-use std::collections::{BTreeMap, HashMap};
+use std::collections::{BTreeMap, HashMap, HashSet};
 use taupe_config::application::AppRules;
 use taupe_config::file::Key;
 use taupe_protocol::Durations;
@@ -136,6 +136,9 @@ impl Metrics {
                     processes: u64::try_from(processes).unwrap_or(u64::MAX),
                 }
             });
+            // An entry that the file repeats would be the same series again.
+            let mut seen = HashSet::new();
+            let figures = figures.filter(|it| seen.insert((it.key, it.application.clone())));
             tunnel.applications = figures.take(MAX_APPLICATIONS).collect();
         }
     }
@@ -387,8 +390,7 @@ impl Metrics {
             (
                 "queue-time",
                 "taupe_queue_wait",
-                "Time for which packets, or portions of them, have waited in the fair queue. Packets that need \
-                 not wait are not counted.",
+                "Time that delayed packets, or portions of them, spent in the fair queue.",
             ),
         ] {
             let seconds = Some(&Unit::Seconds);
@@ -409,7 +411,7 @@ impl Metrics {
             let count = u64::try_from(device.peers.len()).unwrap_or(u64::MAX);
             peers.gauge(&[("device", &device.interface)], count)?;
         }
-        let help = "Lanes of the device: queues that are carried by different threads.";
+        let help = "Lanes: queues of the device, one thread each.";
         let mut lanes = family(encoder, MetricType::Gauge, "taupe_device_lanes", None, help)?;
         for device in &self.devices {
             for (_, _, count) in device.group("device").filter(|it| it.1 == "lanes") {

@@ -7,7 +7,7 @@ use crate::flows;
 use crate::paint::Paint;
 use crate::root;
 use crate::status::{NO_TUNNEL, mode, with_advice};
-use signal_hook::consts::{SIGCONT, SIGHUP, SIGINT, SIGTERM, SIGTSTP};
+use signal_hook::consts::{SIGCONT, SIGHUP, SIGINT, SIGQUIT, SIGTERM, SIGTSTP};
 use signal_hook::iterator::Signals as CaughtSignals;
 use std::collections::HashMap;
 use std::ffi::{OsStr, OsString};
@@ -47,7 +47,7 @@ enum TopError {
          `taupe events`"
     )]
     NoTerminal,
-    #[error("the terminal: {0}")]
+    #[error("cannot use the terminal: {0}")]
     Terminal(#[from] io::Error),
     /// A change failed after the view had ended.
     #[error("{0}")]
@@ -75,8 +75,8 @@ fn run(order: &TopOrder, arguments: &[OsString]) -> Result<(), TopError> {
         screen: Screen::Overview,
         without_tunnels: Text::new(NO_TUNNEL),
     };
-    // Only this thread, so that the process has stopped when the call returns.
-    let stop = || drop(signal_hook::low_level::raise(SIGTSTP));
+    // Returns when the process is continued.
+    let stop = || drop(signal_hook::low_level::emulate_default_handler(SIGTSTP));
     match terminal::run(settings, Facts::new(), catch, stop)? {
         None => {}
         Some(Ok(result)) => say(&result),
@@ -87,11 +87,12 @@ fn run(order: &TopOrder, arguments: &[OsString]) -> Result<(), TopError> {
 
 /// Passes signals to the view for the rest of the process's life.
 fn catch(signals: Signals) -> io::Result<()> {
-    let mut caught = CaughtSignals::new([SIGTERM, SIGINT, SIGHUP, SIGCONT])?;
+    let mut caught = CaughtSignals::new([SIGTERM, SIGINT, SIGHUP, SIGQUIT, SIGTSTP, SIGCONT])?;
     let listen = move || {
         for signal in caught.forever() {
             signals.send(match signal {
                 SIGCONT => Signal::Continue,
+                SIGTSTP => Signal::Stop,
                 _ => Signal::End,
             });
         }

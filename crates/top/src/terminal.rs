@@ -24,9 +24,9 @@ use crossterm::terminal::{
 use ratatui_core::terminal::Terminal;
 use std::io::{self, stdout};
 use std::panic;
-use std::sync::Once;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::{Receiver, RecvTimeoutError, SyncSender, TrySendError, sync_channel};
+use std::sync::{Arc, Once};
 use std::thread;
 use std::time::{Duration, Instant};
 
@@ -75,6 +75,8 @@ enum Event {
 pub enum Signal {
     /// End, and restore the terminal.
     End,
+    /// Stop this process, after the terminal is restored.
+    Stop,
     /// The process was continued.
     Continue,
 }
@@ -92,7 +94,8 @@ impl Signals {
 
 /// Order to the thread of readings.
 enum Order {
-    Pause(bool),
+    /// Look whether readings are wanted.
+    Pause,
     Change(Change),
 }
 
@@ -116,9 +119,11 @@ pub fn run(
     let mut terminal = Terminal::new(Output::new())?;
     let readings = sender.clone();
     let interval = settings.interval;
-    thread::Builder::new()
-        .name("readings".into())
-        .spawn(move || serve(source, interval, &received, &readings))?;
+    let is_paused = Arc::new(AtomicBool::new(false));
+    thread::Builder::new().name("readings".into()).spawn({
+        let is_paused = Arc::clone(&is_paused);
+        move || serve(source, interval, &is_paused, &received, &readings)
+    })?;
     thread::Builder::new()
         .name("keys".into())
         .spawn(move || read_keys(&sender))?;
@@ -129,7 +134,10 @@ pub fn run(
         &mut model,
         settings.palette,
         &events,
-        &orders,
+        &Orders {
+            sender: orders,
+            is_paused,
+        },
         &stop,
     );
     drop(terminal);
@@ -153,7 +161,7 @@ fn follow(
     model: &mut Model,
     palette: Palette,
     events: &Receiver<Event>,
-    orders: &SyncSender<Order>,
+    orders: &Orders,
     stop: &impl Fn(),
 ) -> io::Result<()> {
     loop {
@@ -166,6 +174,7 @@ fn follow(
             Event::Changed(result) => model.changed(result),
             Event::Resized => {}
             Event::Signal(Signal::End) => return Ok(()),
+            Event::Signal(Signal::Stop) => suspend(terminal, stop)?,
             Event::Signal(Signal::Continue) => {
                 // A shell may have left raw mode meanwhile.
                 raw_mode()?;
@@ -180,13 +189,10 @@ fn follow(
                     Effect::Quit => return Ok(()),
                     Effect::Suspend => suspend(terminal, stop)?,
                     Effect::Redraw => terminal.clear()?,
-                    Effect::Pause(is_paused) => {
-                        // If this is lost, readings continue and the model ignores them.
-                        order(orders, Order::Pause(is_paused))?;
-                    }
+                    Effect::Pause(is_paused) => orders.pause(is_paused)?,
                     Effect::Apply(change) => {
-                        if !order(orders, Order::Change(change))? {
-                            let text = "too many orders wait; nothing was changed";
+                        if !orders.send(Order::Change(change))? {
+                            let text = "still busy: nothing was changed, try again";
                             model.changed(Err(Text::new(text)));
                         }
                     }
@@ -203,12 +209,27 @@ fn suspend(terminal: &mut Terminal<Output>, stop: &impl Fn()) -> io::Result<()> 
     terminal.clear()
 }
 
-/// Passes an order to the thread of readings. Returns false if too many orders wait.
-fn order(orders: &SyncSender<Order>, order: Order) -> io::Result<bool> {
-    match orders.try_send(order) {
-        Ok(()) => Ok(true),
-        Err(TrySendError::Full(_)) => Ok(false),
-        Err(TrySendError::Disconnected(_)) => Err(io::Error::other("the readings have ended")),
+/// The way to the thread of readings.
+struct Orders {
+    sender: SyncSender<Order>,
+    is_paused: Arc<AtomicBool>,
+}
+
+impl Orders {
+    /// Passes an order. Returns false if too many orders wait.
+    fn send(&self, order: Order) -> io::Result<bool> {
+        match self.sender.try_send(order) {
+            Ok(()) => Ok(true),
+            Err(TrySendError::Full(_)) => Ok(false),
+            Err(TrySendError::Disconnected(_)) => Err(io::Error::other("the readings have ended")),
+        }
+    }
+
+    /// Pauses the readings, or lets them continue.
+    fn pause(&self, is_paused: bool) -> io::Result<()> {
+        self.is_paused.store(is_paused, Ordering::Relaxed);
+        // If too many orders wait, the thread looks after each of them.
+        self.send(Order::Pause).map(drop)
     }
 }
 
@@ -227,14 +248,15 @@ impl Drop for EndOnPanic<'_> {
 fn serve(
     mut source: impl Source,
     interval: Duration,
+    is_paused: &AtomicBool,
     orders: &Receiver<Order>,
     events: &SyncSender<Event>,
 ) {
     let _end = EndOnPanic(events);
-    let mut is_paused = false;
     let mut next = Instant::now();
     loop {
         let now = Instant::now();
+        let is_paused = is_paused.load(Ordering::Relaxed);
         if !is_paused && now >= next {
             if events.send(Event::Reading(source.read())).is_err() {
                 return;
@@ -246,7 +268,6 @@ fn serve(
             false => orders.recv_timeout(next.saturating_duration_since(Instant::now())),
         };
         match order {
-            Ok(Order::Pause(wanted)) => is_paused = wanted,
             Ok(Order::Change(change)) => {
                 let changed = source.change(&change);
                 if events.send(Event::Changed(changed)).is_err() {
@@ -254,7 +275,7 @@ fn serve(
                 }
                 next = Instant::now();
             }
-            Err(RecvTimeoutError::Timeout) => {}
+            Ok(Order::Pause) | Err(RecvTimeoutError::Timeout) => {}
             Err(RecvTimeoutError::Disconnected) => return,
         }
     }

@@ -146,7 +146,7 @@ fn status(canvas: &mut Canvas<'_>, area: Rect, model: &Model) {
 /// Draws the keys that have a meaning now.
 fn keys(canvas: &mut Canvas<'_>, area: Rect, model: &Model) {
     let palette = canvas.palette;
-    const MOVES: [(&str, &str); 3] = [("a", "allow"), ("d", "deny"), ("x", "remove")];
+    const MOVES: [(&str, &str); 3] = [("a", "tunnel"), ("d", "bypass"), ("x", "remove")];
     const TABLE: [(&str, &str); 2] = [("s", "sort"), ("/", "filter")];
     let keys: Vec<(&str, &str)> = match (&model.mode, model.screen) {
         (Mode::Filter, _) => vec![("Enter", "keep"), ("Esc", "clear")],

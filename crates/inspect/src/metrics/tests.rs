@@ -213,7 +213,7 @@ fn running_processes_of_selected_applications_are_counted() {
     let own = std::env::current_exe().expect("a program");
     let text = format!(
         "[Interface]\nPrivateKey = yAnz5TF+lXXJte14tji3zlMNq+hd2rYUIgJBgB3fBmk=\n\
-         AllowedApps = {}, /no/such/program\n",
+         AllowedApps = {0}, {0}, /no/such/program\n",
         own.display()
     );
     let file = taupe_config::file::parse(text.as_bytes(), taupe_config::file::Dialect::Taupe).file;

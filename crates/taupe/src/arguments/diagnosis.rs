@@ -117,13 +117,12 @@ Examples:
 
 #[cfg(feature = "top")]
 pub(super) const TOP: &str = "\
-Taupe shows on the terminal's screen, until `q`: tunnels with the reasons for their states, peers, \
-applications with their rates, dropped packets with their reasons, and connections. The key `?` \
-lists the keys.\n\n\
-Three keys move the selected application: `a` allows it, `d` denies it, `x` removes it from the \
-file. They show the command of `taupe app` that this is, and ask first.\n\n\
-Rates of tunnels and peers count encrypted packets, those of applications payload. UDP outside \
-tunnels is not counted. A connection that ends between two readings is missing in the rate of its \
+Until you press `q`, Taupe shows tunnels with the reasons for their states, peers, applications with \
+their rates, dropped packets with their reasons, and connections. The key `?` lists the keys.\n\n\
+Three keys change the selected application: `a` sends it through the tunnel, `d` lets it bypass the \
+tunnel, `x` removes its entry from the file. Taupe shows the `taupe app` command and asks first.\n\n\
+Rates are bytes per second: of encrypted packets for tunnels and peers, of payload for applications \
+and connections. UDP outside tunnels is not counted. A connection that ends between two readings is missing in the rate of its \
 application. At most 16384 connections are read.\n\n\
 The terminal needs 60 columns and 16 lines. NO_COLOR turns colours off.";
 
@@ -131,8 +130,8 @@ The terminal needs 60 columns and 16 lines. NO_COLOR turns colours off.";
 pub(super) const TOP_STATUS: &str = "\
 Exit status:
   0  Ended by a key or a signal.
-  1  Standard output is not a terminal, the terminal fails, or a change that had
-     begun at the end fails.
+  1  Standard output is not a terminal, the terminal fails, or a change that
+     was still running at the end failed.
   2  Wrong usage.";
 
 #[cfg(feature = "top")]
@@ -198,7 +197,7 @@ Metrics:
                                                 dropped-over-limit
   and the histograms, with the label {device}:
   taupe_handshake_duration_seconds    from an initiation to the response
-  taupe_queue_wait_seconds            of packets that had to wait to be sent
+  taupe_queue_wait_seconds            time in the fair queue, delayed packets only
   and with the labels {device, public_key, name} for each peer:
   taupe_peer_received_bytes_total, taupe_peer_sent_bytes_total
   taupe_peer_latest_handshake_timestamp_seconds

@@ -135,7 +135,10 @@ impl Served {
         let mut latest = self.latest.lock().unwrap_or_else(PoisonError::into_inner);
         let (_, reading) = match latest.take().filter(|(at, _)| at.elapsed() < FRESH) {
             Some(fresh) => latest.insert(fresh),
-            None => latest.insert((Instant::now(), self.read())),
+            None => {
+                let reading = self.read();
+                latest.insert((Instant::now(), reading))
+            }
         };
         match (is_ready_path, reading.readiness, &reading.text) {
             (true, Readiness::Ready, _) => Answer::plain(200, "ready\n"),

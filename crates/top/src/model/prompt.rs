@@ -85,7 +85,7 @@ impl Model {
         let tunnels = self.candidates(application, place);
         match tunnels.as_slice() {
             [] => self.complain(
-                "no tunnel is up that selects applications, or no tunnel has an entry for this one",
+                "no tunnel applies: none that is up selects applications, or none has an entry for this one",
             ),
             [tunnel] => {
                 let tunnel = tunnel.clone();
@@ -158,7 +158,7 @@ impl Model {
                     place,
                 });
             }
-            None => self.complain("its path cannot be an entry of a file"),
+            None => self.complain("this path cannot be written as an entry of AllowedApps"),
         }
     }
 

@@ -2,7 +2,7 @@
 
 use super::paint::{Canvas, Palette};
 use super::screens::transport;
-use crate::model::{Mode, Model, Screen, Tables};
+use crate::model::{Mode, Model, Place, Screen, Tables};
 use crate::reading::Bytes;
 use crate::text::{age, bytes, cut_end, wrapped};
 use ratatui_core::layout::Rect;
@@ -41,8 +41,13 @@ fn content(model: &Model, palette: Palette) -> (Vec<String>, Style) {
         }
         Mode::Confirm(change) => {
             let question = format!("Run `{}`?", change.command());
+            let effect = match change.place {
+                Place::Allowed => format!("{} will use {}. ", change.entry, change.tunnel),
+                Place::Disallowed => format!("{} will bypass {}. ", change.entry, change.tunnel),
+                Place::Nowhere => String::new(),
+            };
             let text = format!(
-                "It edits the file of {}, and the tunnel applies it at once.",
+                "{effect}This edits the file of {} and takes effect at once.",
                 change.tunnel
             );
             return (vec![question, text], palette.warning());

@@ -120,6 +120,18 @@ pub(crate) fn live_view() -> Result<()> {
         screen.contains(BEFORE) && screen.contains("Stopped")
     })?;
     terminal.is_as_before()?;
+    terminal.write("fg")?;
+    terminal.shows("the view again", |screen| screen.contains("3 Applications"))?;
+    let kill = |signal: &str| {
+        let id = ["pgrep", "-fx", &format!("{program} top")];
+        let id = world.near.run(&id)?;
+        world.near.run(&["kill", &format!("-{signal}"), id.text()])
+    };
+    kill("TSTP")?;
+    terminal.shows("the shell", |screen| {
+        screen.contains("Stopped") && !screen.contains("Applications")
+    })?;
+    terminal.is_as_before()?;
     terminal.write("fg; echo ended=$?")?;
     terminal.shows("the view again", |screen| screen.contains("3 Applications"))?;
 
@@ -134,15 +146,11 @@ pub(crate) fn live_view() -> Result<()> {
     terminal.shows("the shell", |screen| screen.contains("ended=0"))?;
     terminal.is_as_before()?;
 
-    for signal in ["TERM", "HUP", "INT"] {
+    for signal in ["TERM", "HUP", "INT", "QUIT"] {
         step(signal);
         terminal.write(&format!("clear; {program} top; echo ended-by-{signal}=$?"))?;
         terminal.shows("the view", |screen| screen.contains("3 Applications"))?;
-        let id = world
-            .near
-            .run(&["pgrep", "-fx", &format!("{program} top")])?;
-        let kill = ["kill", &format!("-{signal}"), id.text()];
-        world.near.run(&kill)?;
+        kill(signal)?;
         terminal.shows("the shell", |screen| {
             screen.contains(&format!("ended-by-{signal}=0")) && !screen.contains("Applications")
         })?;
