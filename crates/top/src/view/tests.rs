@@ -176,7 +176,7 @@ fn one_of_several_tunnels_is_chosen() {
     model.changed(Ok(Text::new("done")));
     // Only a tunnel with an entry can lose it.
     assert_eq!(press(&mut model, "x"), Effect::None);
-    assert!(text(&mut model, 80, 24).contains("none has an entry for this one"));
+    assert!(text(&mut model, 80, 24).contains("no tunnel applies: "));
 }
 
 #[test]
