@@ -197,7 +197,7 @@ Metrics:
                                                 dropped-over-limit
   and the histograms, with the label {device}:
   taupe_handshake_duration_seconds    from an initiation to the response
-  taupe_queue_wait_seconds            time in the fair queue, delayed packets only
+  taupe_queue_wait_seconds            in the fair queue, of delayed packets
   and with the labels {device, public_key, name} for each peer:
   taupe_peer_received_bytes_total, taupe_peer_sent_bytes_total
   taupe_peer_latest_handshake_timestamp_seconds
