@@ -5,16 +5,18 @@ mod exec;
 mod metrics;
 mod packets;
 mod proxy;
+mod web;
 
 pub use exec::EXEC;
 pub use metrics::METRICS;
 pub use packets::PACKETS;
 pub use proxy::PROXY;
+pub use web::WEB;
 
 use crate::calls::{AllowedCall, CallList, Condition};
 
 /// All lists.
-pub const ALL: [&CallList; 4] = [&PROXY, &EXEC, &PACKETS, &METRICS];
+pub const ALL: [&CallList; 5] = [&PROXY, &EXEC, &PACKETS, &METRICS, &WEB];
 
 /// An allowed call, by the name that the C library's headers give its number.
 macro_rules! call {

@@ -1,5 +1,7 @@
 //! Figures of tunnels and devices as OpenMetrics text.
 
+pub mod live;
+
 use crate::processes::Subject;
 use crate::rules::resolved;
 use crate::status::{self, FindingCode, Looked, State, Status, StatusError};

@@ -1,4 +1,4 @@
-//! Running this program again as a child with other rights.
+//! Running this program, or one that belongs to it, as a child with other rights.
 
 use std::env;
 use std::ffi::OsStr;
@@ -6,6 +6,7 @@ use std::io;
 use std::os::fd::OwnedFd;
 use std::os::unix::ffi::OsStrExt as _;
 use std::os::unix::process::CommandExt as _;
+use std::path::Path;
 use std::process::{Child, Command};
 
 use crate::descriptor::close_on_exec_except;
@@ -30,25 +31,7 @@ pub fn run_again(
     socket: &OwnedFd,
     output: Option<&OwnedFd>,
 ) -> io::Result<Child> {
-    let _ = close_on_exec_except(&[]);
-    let start = |program: &OsStr| -> io::Result<Child> {
-        let mut command = Command::new(program);
-        command.env_clear();
-        command.envs(
-            VARIABLES
-                .iter()
-                .filter_map(|it| Some((it, env::var_os(it)?))),
-        );
-        command.arg0(name).args(arguments);
-        command.stdin(socket.try_clone()?);
-        if let Some(output) = output {
-            command
-                .stdout(output.try_clone()?)
-                .stderr(output.try_clone()?);
-        }
-        command.current_dir("/").process_group(0);
-        command.spawn()
-    };
+    let start = |program: &OsStr| run(program, name, arguments, socket, output);
     match start(OsStr::new("/proc/self/exe")) {
         Err(error) if error.kind() == io::ErrorKind::NotFound => {
             // Without `/proc`, as in a root directory that has nothing but the program.
@@ -58,4 +41,38 @@ pub fn run_again(
         }
         started => started,
     }
+}
+
+/// Runs a program that belongs to this one in the same manner. `name` is what `ps` shows for it.
+///
+/// # Errors
+/// The system's.
+pub fn run_helper(program: &Path, name: &str, socket: &OwnedFd) -> io::Result<Child> {
+    run(program.as_os_str(), name, &[], socket, None)
+}
+
+fn run(
+    program: &OsStr,
+    name: &str,
+    arguments: &[&str],
+    socket: &OwnedFd,
+    output: Option<&OwnedFd>,
+) -> io::Result<Child> {
+    let _ = close_on_exec_except(&[]);
+    let mut command = Command::new(program);
+    command.env_clear();
+    command.envs(
+        VARIABLES
+            .iter()
+            .filter_map(|it| Some((it, env::var_os(it)?))),
+    );
+    command.arg0(name).args(arguments);
+    command.stdin(socket.try_clone()?);
+    if let Some(output) = output {
+        command
+            .stdout(output.try_clone()?)
+            .stderr(output.try_clone()?);
+    }
+    command.current_dir("/").process_group(0);
+    command.spawn()
 }

@@ -14,6 +14,7 @@ mod prove;
 mod quick;
 mod taupe;
 mod tunnels;
+mod web;
 
 pub(crate) use device::{DeviceOrder, DeviceSettings};
 
@@ -83,6 +84,8 @@ pub(crate) enum Order {
     Events(EventsOrder),
     /// Print or serve figures for a monitoring system.
     Metrics(MetricsOrder),
+    /// Show tunnels and applications in a browser.
+    Web(WebOrder),
     /// Check whether this system can run tunnels.
     Doctor(DoctorOrder),
     /// Write a report for a bug.
@@ -230,6 +233,15 @@ pub(crate) struct MetricsOrder {
     pub(crate) unix: Option<PathBuf>,
     /// Use Prometheus's older text format.
     pub(crate) prometheus: bool,
+}
+
+/// Arguments of `taupe web`.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub(crate) struct WebOrder {
+    /// Loopback address and port of the page. `None` if only a Unix socket is wanted.
+    pub(crate) listen: Option<SocketAddr>,
+    /// Path of a socket at which the page is served.
+    pub(crate) unix: Option<PathBuf>,
 }
 
 /// Arguments of `taupe flows`.

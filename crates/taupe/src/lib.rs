@@ -53,6 +53,7 @@ cfg_if::cfg_if! {
         mod flows;
         mod interrupt;
         mod linux;
+        mod listening;
         mod metrics;
         mod mode;
         mod other_version;
@@ -77,6 +78,7 @@ cfg_if::cfg_if! {
         mod tunnel;
         mod unprivileged;
         mod via;
+        mod web;
 
         pub use arguments::command_line;
         pub use device::Device;

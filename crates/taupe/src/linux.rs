@@ -7,7 +7,7 @@ use crate::device::Device;
 use crate::plan::DevicePlan;
 use crate::{FAILED, MISUSED, complain, exit_status};
 use crate::{allowed_ips, app, check, doctor, events, exec, explain, flows, prove, proxy, report};
-use crate::{metrics, other_version, packet_process, service, status, tunnel, unprivileged, wg};
+use crate::{metrics, other_version, packet_process, service, status, tunnel, unprivileged, web, wg};
 use std::ffi::OsString;
 use std::io::Write as _;
 use std::process::ExitCode;
@@ -73,6 +73,7 @@ pub fn main<D: Device>() -> ExitCode {
         Order::Prove(order) => prove::main(&order, &arguments),
         Order::Events(order) => events::main(&order, &arguments),
         Order::Metrics(order) => metrics::main(&order, &arguments),
+        Order::Web(order) => web::main(&order, &arguments),
         Order::Doctor(order) => doctor::main(&order),
         Order::Report(order) => report::main(&order, &arguments),
         Order::Proxy(order) => proxy::main(&order),

@@ -10,20 +10,16 @@ pub(crate) mod server;
 use crate::arguments::MetricsOrder;
 use crate::command_line::VERSION;
 use crate::console::{NotPrinted, print, say};
+use crate::listening::{ListenUnixError, bind_unix};
 use crate::root;
 use crate::status::with_advice;
 use reading::Reading;
-use rustix::fs::Mode;
-use rustix::process::umask;
 use server::{Event, Start};
 use std::ffi::OsString;
-use std::fs;
 use std::io;
 use std::net::{SocketAddr, TcpListener};
 use std::os::fd::{AsFd as _, OwnedFd};
-use std::os::unix::fs::FileTypeExt as _;
 use std::os::unix::net::UnixListener;
-use std::path::{Path, PathBuf};
 use std::process::{Child, ExitCode, ExitStatus};
 use taupe_adapter::Compatibility;
 use taupe_inspect::metrics::{Format, Metrics};
@@ -43,12 +39,8 @@ enum MetricsError {
     Output(#[from] NotPrinted),
     #[error("cannot listen at {0} (--listen): {1}; choose another address or port")]
     Listen(SocketAddr, #[source] io::Error),
-    #[error("cannot listen at {} (--unix): {source}; choose another path", path.display())]
-    ListenUnix { path: PathBuf, source: io::Error },
-    #[error("cannot listen at {} (--unix): another program serves it; choose another path", .0.display())]
-    Taken(PathBuf),
-    #[error("cannot listen at {} (--unix): the file is no socket; choose another path", .0.display())]
-    NotASocket(PathBuf),
+    #[error(transparent)]
+    ListenUnix(#[from] ListenUnixError),
     #[error("cannot run the process that serves the metrics: {0}")]
     Server(#[source] io::Error),
     #[error("the process that serves the metrics has ended ({0})")]
@@ -149,31 +141,4 @@ impl Drop for Server {
         let _ = self.child.kill();
         let _ = self.child.wait();
     }
-}
-
-/// Binds a socket that root and its group can use. Replaces one that nobody serves any more.
-fn bind_unix(path: &Path) -> Result<UnixListener, MetricsError> {
-    let failed = |source| MetricsError::ListenUnix {
-        path: path.to_owned(),
-        source,
-    };
-    match fs::symlink_metadata(path) {
-        Ok(found) if !found.file_type().is_socket() => {
-            return Err(MetricsError::NotASocket(path.to_owned()));
-        }
-        Ok(_) => match taupe_client::connect_to(path) {
-            Ok(_) => return Err(MetricsError::Taken(path.to_owned())),
-            // Only this error says that no process has the socket.
-            Err(error) if error.kind() == io::ErrorKind::ConnectionRefused => {
-                fs::remove_file(path).map_err(failed)?;
-            }
-            Err(error) => return Err(failed(error)),
-        },
-        Err(_) => {}
-    }
-    // There is one thread only.
-    let before = umask(Mode::from_raw_mode(0o117));
-    let bound = UnixListener::bind(path);
-    umask(before);
-    bound.map_err(failed)
 }

@@ -63,9 +63,9 @@ enum UsageError {
 }
 
 /// Commands that exist on Linux, and not on every other system.
-const ONLY_ON_LINUX: [&str; 17] = [
+const ONLY_ON_LINUX: [&str; 18] = [
     "app", "device", "doctor", "down", "events", "exec", "explain", "flows", "lock", "metrics",
-    "prove", "reload", "report", "save", "status", "top", "up",
+    "prove", "reload", "report", "save", "status", "top", "up", "web",
 ];
 
 /// Executes the command in the process's arguments, which `prepare` may rewrite. `run` executes a

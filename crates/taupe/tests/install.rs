@@ -91,7 +91,7 @@ impl Drop for Place {
 }
 
 fn expected(prefix: &str) -> BTreeSet<String> {
-    let commands = "up down lock reload save strip check exec explain prove app app-allow app-deny app-remove app-list status top flows events metrics doctor report proxy allowed-ips show showconf set setconf addconf \
+    let commands = "up down lock reload save strip check exec explain prove app app-allow app-deny app-remove app-list status top flows events metrics web doctor report proxy allowed-ips show showconf set setconf addconf \
                     syncconf genkey genpsk pubkey device";
     let pages = commands.split(' ').map(|name| format!("taupe-{name}.1"));
     let pages = pages.chain(["taupe.1".into()]);

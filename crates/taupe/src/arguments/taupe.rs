@@ -2,7 +2,7 @@
 
 use super::device::DeviceArguments;
 use super::{Action, ArgumentError, Environment, Order, TunnelOrder};
-use super::{applications, diagnosis, exec, prove, tunnels};
+use super::{applications, diagnosis, exec, prove, tunnels, web};
 use crate::command_line::common::{
     ALLOWED_IPS_EXAMPLES, ALLOWED_IPS_STATUS, AllowedIps, CHECK_EXAMPLES, CHECK_JSON, CHECK_STATUS,
     CheckArguments, EXIT_STATUS, FILES, FileArgument, RETRIES, STRIP_EXAMPLES, STRIP_STATUS, Wg,
@@ -129,6 +129,9 @@ enum Command {
         diagnosis::METRICS_EXAMPLES,
     ]))]
     Metrics(diagnosis::MetricsArguments),
+    /// Show tunnels, applications and rates in a browser
+    #[command(after_long_help = text(&[web::WEB, web::WEB_STATUS, web::WEB_EXAMPLES]))]
+    Web(web::WebArguments),
     /// Check whether this system can run tunnels
     #[command(after_long_help = text(&[
         diagnosis::DOCTOR, diagnosis::DOCTOR_JSON, diagnosis::DOCTOR_STATUS,
@@ -194,6 +197,7 @@ impl Taupe {
             Command::Prove(prove) => Order::Prove(prove.order()),
             Command::Events(events) => Order::Events(events.order()),
             Command::Metrics(metrics) => Order::Metrics(metrics.order()),
+            Command::Web(web) => Order::Web(web.order()),
             Command::Doctor(doctor) => Order::Doctor(doctor.order()),
             Command::Report(report) => Order::Report(report.order()),
             Command::Proxy(proxy) => Order::Proxy(proxy.order(environment)),

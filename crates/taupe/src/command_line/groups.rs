@@ -40,7 +40,7 @@ pub const COMMAND_GROUPS: &[CommandGroup] = &[
     },
     CommandGroup {
         title: "This machine",
-        commands: &["top", "events", "metrics", "doctor", "report"],
+        commands: &["top", "web", "events", "metrics", "doctor", "report"],
     },
 ];
 

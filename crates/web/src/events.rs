@@ -1,0 +1,65 @@
+//! Streams of events: the content of the page, once a second.
+
+use crate::live::Live;
+use crate::site::Site;
+use axum::body::Bytes;
+use http_body::Frame;
+use std::convert::Infallible;
+use std::pin::Pin;
+use std::sync::Arc;
+use std::task::{Context, Poll};
+use tokio::sync::mpsc::{Receiver, Sender, channel};
+use tokio::sync::{OwnedSemaphorePermit, Semaphore};
+
+/// Streams at once.
+pub(crate) const MAX_STREAMS: usize = 16;
+
+/// The body of an answer that never ends. When it is dropped, its stream ends.
+pub(crate) struct Events {
+    events: Receiver<Bytes>,
+    _place: OwnedSemaphorePermit,
+}
+
+impl Events {
+    /// Begins a stream. Returns `None` if there are too many.
+    pub(crate) fn begin(site: &Arc<Site>) -> Option<Self> {
+        let place = Arc::clone(&site.streams).try_acquire_owned().ok()?;
+        // A browser that does not read gets the newest state later, and no queue.
+        let (sender, events) = channel(1);
+        let site = Arc::clone(site);
+        tokio::spawn(async move { feed(&site.live, &sender).await });
+        Some(Self {
+            events,
+            _place: place,
+        })
+    }
+}
+
+/// Returns the places of all streams.
+pub(crate) fn places() -> Arc<Semaphore> {
+    Arc::new(Semaphore::new(MAX_STREAMS))
+}
+
+async fn feed(live: &Live, sender: &Sender<Bytes>) {
+    let mut views = live.views();
+    while let Some(view) = live.next(&mut views).await {
+        // The content has no line feeds, which would end the data.
+        let event = format!("event: state\ndata: {}\n\n", view.content);
+        if sender.send(event.into()).await.is_err() {
+            return;
+        }
+    }
+}
+
+impl http_body::Body for Events {
+    type Data = Bytes;
+    type Error = Infallible;
+
+    fn poll_frame(
+        mut self: Pin<&mut Self>,
+        context: &mut Context<'_>,
+    ) -> Poll<Option<Result<Frame<Bytes>, Infallible>>> {
+        let event = self.events.poll_recv(context);
+        event.map(|event| event.map(|event| Ok(Frame::data(event))))
+    }
+}

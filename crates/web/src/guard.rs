@@ -1,0 +1,62 @@
+//! Requests that are refused before anything else, and headers of all answers.
+
+use crate::site::message;
+use axum::extract::Request;
+use axum::http::{HeaderMap, HeaderValue, Method, StatusCode, Version, header};
+use axum::middleware::Next;
+use axum::response::{IntoResponse as _, Response};
+use taupe_web_link::host::is_local;
+
+/// Everything that a page may load is from this server.
+const POLICY: &str = "default-src 'none'; style-src 'self'; script-src 'self'; img-src 'self'; \
+    connect-src 'self'; base-uri 'none'; form-action 'none'; frame-ancestors 'none'";
+
+const HEADERS: [(&str, &str); 8] = [
+    ("content-security-policy", POLICY),
+    ("x-content-type-options", "nosniff"),
+    ("x-frame-options", "DENY"),
+    ("referrer-policy", "no-referrer"),
+    ("cross-origin-resource-policy", "same-origin"),
+    ("cross-origin-opener-policy", "same-origin"),
+    ("permissions-policy", "camera=(), geolocation=(), microphone=()"),
+    ("cache-control", "no-store"),
+];
+
+/// Refuses requests to other names, with other methods and from pages of other sites.
+pub(crate) async fn guard(request: Request, next: Next) -> Response {
+    let mut response = match refusal(request.method(), request.version(), request.headers()) {
+        Some(refusal) => refusal,
+        None => next.run(request).await,
+    };
+    for (name, value) in HEADERS {
+        let headers = response.headers_mut();
+        headers.insert(name, HeaderValue::from_static(value));
+    }
+    response
+}
+
+fn refusal(method: &Method, version: Version, headers: &HeaderMap) -> Option<Response> {
+    let mut hosts = headers.get_all(header::HOST).iter();
+    let host = hosts.next();
+    // RFC 9112, section 3.2.
+    if hosts.next().is_some() || (host.is_none() && version != Version::HTTP_10) {
+        return Some(message(StatusCode::BAD_REQUEST, "The request has no single Host."));
+    }
+    let is_here = |host: &HeaderValue| host.to_str().is_ok_and(is_local);
+    if !host.is_none_or(is_here) {
+        let text = "This server has no such name. Use its address.";
+        return Some(message(StatusCode::MISDIRECTED_REQUEST, text));
+    }
+    if ![Method::GET, Method::HEAD].contains(method) {
+        let text = "This server answers GET and HEAD only.";
+        let refused = message(StatusCode::METHOD_NOT_ALLOWED, text);
+        return Some(([(header::ALLOW, "GET, HEAD")], refused).into_response());
+    }
+    // Browsers send this header with all requests to addresses of this machine.
+    let site = headers.get("sec-fetch-site").map(HeaderValue::as_bytes);
+    if matches!(site, Some(b"cross-site" | b"same-site")) {
+        let text = "A page of another site has sent this request. Open the address itself.";
+        return Some(message(StatusCode::FORBIDDEN, text));
+    }
+    None
+}

@@ -1,0 +1,122 @@
+//! Applications: the tunnel that carries each, or the reason why none does.
+
+use super::units;
+use crate::facts::{Application, Facts, Verdict};
+use maud::{Markup, html};
+
+/// Rows of the table. The parent sends more.
+const MAX_ROWS: usize = 100;
+
+/// Reasons in the summary, at most.
+const MAX_BLOCKED: usize = 10;
+
+/// Returns the applications whose packets are blocked.
+pub(super) fn blocked(facts: &Facts) -> Vec<&Application> {
+    let refused = facts.applications.iter();
+    let refused = refused.filter(|it| it.verdict == Verdict::Refused);
+    refused.take(MAX_BLOCKED).collect()
+}
+
+/// Returns a sentence about a blocked application.
+pub(super) fn sentence(one: &Application) -> Markup {
+    let connections = usize::try_from(one.connections).unwrap_or(usize::MAX);
+    let verb = if connections == 1 { "is" } else { "are" };
+    html! {
+        strong { (name(one)) } ": "
+        (units::count(connections, "connection")) " " (verb) " blocked"
+        @if let Some(why) = &one.why { ", " (why) }
+    }
+}
+
+/// Returns the file name of a program.
+fn name(one: &Application) -> &str {
+    let path = one.application.as_ref().map_or("unknown process", |it| it.as_str());
+    let name = path.rsplit('/').next().unwrap_or_default();
+    if name.is_empty() { path } else { name }
+}
+
+/// Returns the section about applications with connections.
+pub(super) fn section(facts: &Facts) -> Markup {
+    let (direct, others): (Vec<_>, Vec<_>) =
+        facts.applications.iter().partition(|it| it.verdict == Verdict::Direct);
+    html! {
+        section.card #applications aria-labelledby="applications-title" {
+            h2 #applications-title { "Applications with connections" }
+            @if let Some(error) = &facts.flows_error {
+                p.remark { "Connections cannot be listed: " (error) }
+            } @else if others.is_empty() {
+                p.empty { "No application has a connection in a tunnel now." }
+            } @else {
+                (table(&others, "applications-title"))
+            }
+            @if !direct.is_empty() {
+                details #direct {
+                    summary { (units::count(direct.len(), "application")) " outside every tunnel" }
+                    (table(&direct, "direct"))
+                }
+            }
+            @if facts.applications_truncated {
+                p.remark { "There are more applications than this page shows." }
+            }
+        }
+    }
+}
+
+fn table(rows: &[&Application], label: &str) -> Markup {
+    html! {
+        table role="table" aria-labelledby=(label) {
+            thead role="rowgroup" {
+                tr role="row" {
+                    @for title in ["Application", "Path", "Connections", "To", "Reason"] {
+                        th scope="col" role="columnheader" { (title) }
+                    }
+                }
+            }
+            tbody role="rowgroup" {
+                @for one in rows.iter().take(MAX_ROWS) { (row(one)) }
+            }
+        }
+        @if rows.len() > MAX_ROWS {
+            p.remark { "and " (rows.len() - MAX_ROWS) " more; " code { "taupe flows" } " lists all" }
+        }
+    }
+}
+
+fn row(one: &Application) -> Markup {
+    let processes = usize::try_from(one.processes).unwrap_or(usize::MAX);
+    html! {
+        tr role="row" {
+            th scope="row" role="rowheader" {
+                span.name { (name(one)) }
+                @if let Some(path) = &one.application { span.path { (path) } }
+            }
+            td role="cell" data-label="Path" { (path(one)) }
+            td role="cell" data-label="Connections" {
+                (one.connections)
+                @if processes > 1 { span.small { " of " (units::count(processes, "process")) "es" } }
+                @if let (Some(received), Some(sent)) = (one.received_bytes, one.sent_bytes) {
+                    span.small { "↓ " (units::bytes(received)) " ↑ " (units::bytes(sent)) }
+                }
+            }
+            td.remotes role="cell" data-label="To" {
+                @if one.remotes.is_empty() { "anywhere" }
+                @for remote in &one.remotes { span { (remote) } }
+            }
+            td role="cell" data-label="Reason" {
+                @match &one.why { Some(why) => (why), None => "no tunnel applies" }
+            }
+        }
+    }
+}
+
+fn path(one: &Application) -> Markup {
+    html! {
+        @match (one.verdict, &one.tunnel) {
+            (Verdict::Refused, _) => span.pill.down { "blocked" },
+            (Verdict::Tunnel, Some(tunnel)) => span.pill.up { "through " (tunnel) },
+            (Verdict::Tunnel, None) => span.pill.up { "through a tunnel" },
+            (Verdict::Direct, Some(tunnel)) => span.pill.plain { "direct, past " (tunnel) },
+            (Verdict::Direct, None) => span.pill.plain { "direct" },
+        }
+    }
+}
