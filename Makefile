@@ -1,6 +1,6 @@
 # Taupe's front door. Each target sets up what it needs; see README.md.
 #
-#   make build      target/release/taupe
+#   make build      target/release/taupe, and taupe-web, which serves the page of `taupe web`
 #                   [AUDITABLE=1: with the list of crates, by cargo-auditable, which must be installed]
 #   make service    target/release/taupe-dbus, for users without root
 #   make library    target/library/libtaupe.a and libtaupe.so, for programs in C and C++
@@ -47,6 +47,7 @@ build pages service library musl packages demo demo-pq bench bench-full: export 
 
 build: .build-packages
 	cargo $(if $(AUDITABLE),auditable) build --release -p taupe
+	cargo $(if $(AUDITABLE),auditable) build --release -p taupe-web
 
 # Manual pages and shell completions.
 pages: .build-packages

@@ -60,7 +60,7 @@ struct Process {
     opens: bool,
 }
 
-const PROCESSES: [Process; 4] = [
+const PROCESSES: [Process; 5] = [
     Process {
         name: "proxy",
         list: &lists::PROXY,
@@ -79,6 +79,11 @@ const PROCESSES: [Process; 4] = [
     Process {
         name: "metrics",
         list: &lists::METRICS,
+        opens: false,
+    },
+    Process {
+        name: "web",
+        list: &lists::WEB,
         opens: false,
     },
 ];

@@ -27,6 +27,7 @@ impl Place {
         let release = place.0.join("target/release");
         fs::create_dir_all(&release).expect("folder");
         symlink(env!("CARGO_BIN_EXE_taupe"), release.join("taupe")).expect("link");
+        symlink(env!("CARGO_BIN_EXE_taupe"), release.join("taupe-web")).expect("link");
         pages::write(&release.join("pages")).expect("pages");
         // Tools that installing needs. Cargo is not among them, because root may not have it.
         let tools = place.0.join("tools");
@@ -99,6 +100,7 @@ fn expected(prefix: &str) -> BTreeSet<String> {
     let others = [
         "bin/taupe",
         "bin/taupe-device",
+        "libexec/taupe-web",
         "lib/systemd/system/taupe@.service",
         "lib/systemd/system/taupe-hooks@.service",
         "lib/systemd/system/taupe-lock@.service",
@@ -134,7 +136,7 @@ fn all_of_it_is_installed_and_removed() {
     for file in place.files() {
         let path = place.system().join(&file);
         let mode = fs::metadata(path).expect("file").permissions().mode() & 0o7777;
-        let program = file.starts_with("usr/bin/");
+        let program = ["usr/bin/", "usr/libexec/"].iter().any(|it| file.starts_with(it));
         assert_eq!(mode, if program { 0o755 } else { 0o644 }, "{file}");
     }
     let unit = place.system().join("usr/lib/systemd/system/taupe@.service");

@@ -27,6 +27,7 @@ const DEMO: &str = "tools/lab/tests/demo.rs";
 const IMAGE: &str = "tools/lab/tests/packages/image.rs";
 const INSTALL: &str = "crates/taupe/tests/install.rs";
 const LIBRARY: &str = "crates/ffi/tests/installed.rs";
+const WEB: &str = "tools/lab/tests/transparent/web.rs";
 const METRICS: &str = "tools/lab/tests/quick/metrics.rs";
 const SERVICE: &str = "tools/lab/tests/service/users.rs";
 const PACKAGES: &str = "tools/lab/tests/packages/main.rs";
@@ -79,7 +80,7 @@ pub(crate) const ELSEWHERE: &[Elsewhere] = &[
     at("scripts/fuzz --saturate 600 netlink bpf", ByHand("as above")),
     at("scripts/fuzz --minimise netlink", ByHand("as above")),
     // Building and installing.
-    at("make build", Others(&["cargo build --release -p taupe"], "the recipe")),
+    at("make build", Others(&["cargo build --release -p taupe", "cargo build --release -p taupe-web"], "the recipe")),
     at("make build pages && sudo make install", Test(INSTALL, "all_of_it_is_installed_and_removed")),
     at("make packages", Test(PACKAGES, "first_request")),
     at("sudo apt install ./target/packages/taupe_*.deb", Test(PACKAGES, "first_request")),
@@ -108,6 +109,9 @@ pub(crate) const ELSEWHERE: &[Elsewhere] = &[
     at("javac -d classes crates/ffi-java/java/src/main/java/com/cloudflare/app/boringtun/BoringTunJNI.java", Others(&["scripts/java"], JAVA)),
     at("javac -cp classes -d classes Program.java", Others(&["scripts/java"], JAVA)),
     at("java -cp classes -Djava.library.path=target/library Program", Others(&["scripts/java"], JAVA)),
+    // The page.
+    at("sudo taupe web", Test(WEB, "served")),
+    at("ssh -L 9587:127.0.0.1:9587 HOST", ByHand("it takes a second machine with a server of ssh")),
     // Metrics.
     at("sudo taupe metrics --listen 127.0.0.1:9586", Test(METRICS, "served")),
     at("curl http://127.0.0.1:9586/metrics", Test(METRICS, "served")),

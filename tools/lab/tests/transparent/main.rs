@@ -27,6 +27,7 @@ mod top;
 mod torrents;
 mod tunnels;
 mod units;
+mod web;
 mod wire;
 mod world;
 
@@ -250,6 +251,7 @@ fn main() {
         SystemTest::new("states_of_tunnels", inspection::status::states).limit(long),
         SystemTest::new("flows_of_applications", inspection::flows::connections).limit(long),
         SystemTest::new("live_view", top::live_view).limit(long),
+        SystemTest::new("page_is_served", web::served).limit(long),
         SystemTest::new("flows_follow", inspection::follow::to_the_end).limit(long),
         SystemTest::new(
             "explain_for_several_tunnels",
@@ -278,6 +280,10 @@ fn main() {
         SystemTest::new("prove_ended_early", prove::ended_early).limit(long),
         SystemTest::new("existing_connections", app::existing_connections).limit(long),
     ];
+    // `scripts/axe` fetches the program that examines the page.
+    if std::env::var_os(web::browser::AXE).is_some() {
+        tests.push(SystemTest::new("page_in_a_browser", web::browser::page).limit(long));
+    }
     // A long test, which needs another kernel.
     let with_old = std::env::var_os("DEBIAN_11").is_some();
     if with_old {
