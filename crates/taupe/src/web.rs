@@ -44,7 +44,9 @@ enum WebError {
     Listen(SocketAddr, #[source] io::Error),
     #[error(transparent)]
     ListenUnix(#[from] ListenUnixError),
-    #[error("there is no {PROGRAM} in {0}; install Taupe's package with the page, or build it (`cargo build -p {PROGRAM}`)")]
+    #[error(
+        "there is no {PROGRAM} in {0}; install Taupe's package with the page, or build it (`cargo build -p {PROGRAM}`)"
+    )]
     Missing(String),
     #[error("cannot run {PROGRAM}, which serves the page: {0}")]
     Server(#[source] io::Error),
@@ -60,10 +62,7 @@ pub(crate) fn main(order: &WebOrder, arguments: &[OsString]) -> ExitCode {
     }
 }
 
-fn run(
-    order: &WebOrder,
-    arguments: &[OsString],
-) -> Result<std::convert::Infallible, WebError> {
+fn run(order: &WebOrder, arguments: &[OsString]) -> Result<std::convert::Infallible, WebError> {
     root::require(Compatibility::Taupe, arguments)?;
     let program = find_program()?;
     let tcp = order.listen.map(|address| {
@@ -99,7 +98,9 @@ fn folders(own: &Path) -> Vec<PathBuf> {
     let Some(beside) = own.parent() else {
         return Vec::new();
     };
-    let prefix = beside.parent().filter(|_| beside.file_name() == Some(OsStr::new("bin")));
+    let prefix = beside
+        .parent()
+        .filter(|_| beside.file_name() == Some(OsStr::new("bin")));
     let installed = prefix.map(|prefix| prefix.join("libexec"));
     installed.into_iter().chain([beside.to_owned()]).collect()
 }
@@ -164,11 +165,7 @@ impl Server {
     }
 
     /// Reads the state whenever the process wants it, until it ends.
-    fn run(
-        mut self,
-        page: &Page,
-        token: &Secret,
-    ) -> Result<std::convert::Infallible, WebError> {
+    fn run(mut self, page: &Page, token: &Secret) -> Result<std::convert::Infallible, WebError> {
         let mut terminal = Terminal::of_this_process();
         loop {
             if terminal.wait(&self.socket).map_err(WebError::Server)? == Wake::Enter {
@@ -186,7 +183,9 @@ impl Server {
                 ToParent::Serving => {
                     page.print(token)?;
                     if terminal.has_input {
-                        say(&"Open this address within 60 seconds. Enter prints another one, Ctrl-C ends.");
+                        say(
+                            &"Open this address within 60 seconds. Enter prints another one, Ctrl-C ends.",
+                        );
                     }
                     crate::system::notify_ready();
                 }

@@ -136,7 +136,9 @@ fn all_of_it_is_installed_and_removed() {
     for file in place.files() {
         let path = place.system().join(&file);
         let mode = fs::metadata(path).expect("file").permissions().mode() & 0o7777;
-        let program = ["usr/bin/", "usr/libexec/"].iter().any(|it| file.starts_with(it));
+        let program = ["usr/bin/", "usr/libexec/"]
+            .iter()
+            .any(|it| file.starts_with(it));
         assert_eq!(mode, if program { 0o755 } else { 0o644 }, "{file}");
     }
     let unit = place.system().join("usr/lib/systemd/system/taupe@.service");

@@ -131,7 +131,11 @@ mod tests {
         assert!(serde_json::from_slice::<String>(&read).expect("JSON") == long);
         assert!(read_facts(Vec::new()).is_err());
         drop(parent);
-        assert!(receive::<ToServer>(server.as_fd()).expect("closed").is_none());
+        assert!(
+            receive::<ToServer>(server.as_fd())
+                .expect("closed")
+                .is_none()
+        );
     }
 
     #[test]

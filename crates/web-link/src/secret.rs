@@ -69,13 +69,26 @@ mod tests {
         assert!(Secret::parse(&text).expect("a secret").is_equal(&one));
         // Each single digit counts.
         for at in 0..64 {
-            let changed = if text.as_bytes().get(at) == Some(&b'0') { "1" } else { "0" };
+            let changed = if text.as_bytes().get(at) == Some(&b'0') {
+                "1"
+            } else {
+                "0"
+            };
             let mut wrong = text.clone();
             wrong.replace_range(at..=at, changed);
-            assert!(!Secret::parse(&wrong).expect("a secret").is_equal(&one), "{at}");
+            assert!(
+                !Secret::parse(&wrong).expect("a secret").is_equal(&one),
+                "{at}"
+            );
         }
         let longer = format!("{text}00");
-        for wrong in ["", "0", text.get(..62).unwrap_or_default(), &longer, &"g".repeat(64)] {
+        for wrong in [
+            "",
+            "0",
+            text.get(..62).unwrap_or_default(),
+            &longer,
+            &"g".repeat(64),
+        ] {
             assert!(Secret::parse(wrong).is_none(), "{wrong}");
         }
     }

@@ -122,7 +122,10 @@ mod tests {
         let large = format!("GET / HTTP/1.1\r\nA: {}\r\n\r\n", "b".repeat(MAX_REQUEST));
         let answer = exchange(large.as_bytes()).await;
         assert!(answer.starts_with("HTTP/1.1 431 "), "{answer}");
-        let many = format!("GET / HTTP/1.1\r\n{}\r\n", "a: b\r\n".repeat(MAX_HEADERS + 1));
+        let many = format!(
+            "GET / HTTP/1.1\r\n{}\r\n",
+            "a: b\r\n".repeat(MAX_HEADERS + 1)
+        );
         let answer = exchange(many.as_bytes()).await;
         assert!(answer.starts_with("HTTP/1.1 431 "), "{answer}");
         let answer = exchange(b"nonsense\r\n\r\n").await;
@@ -144,7 +147,10 @@ mod tests {
                 std::future::pending::<()>().await;
             };
             let (mut client, server) = duplex(100);
-            client.write_all(b"GET / HTTP/1.1\r\n\r\n").await.expect("sent");
+            client
+                .write_all(b"GET / HTTP/1.1\r\n\r\n")
+                .await
+                .expect("sent");
             let begun = tokio::time::Instant::now();
             handle(server, Router::new().route("/", get(slow))).await;
             assert_eq!(begun.elapsed().as_secs(), expected.as_secs());

@@ -96,7 +96,13 @@ mod tests {
             sessions.extend(gate.exchange(&next.reveal(), now));
         }
         assert!(gate.exchange(&token, now).is_none());
-        let admitted: Vec<_> = sessions.iter().map(|it| gate.admits(&it.reveal())).collect();
-        assert_eq!(admitted, [[false].as_slice(), &[true; MAX_SESSIONS]].concat());
+        let admitted: Vec<_> = sessions
+            .iter()
+            .map(|it| gate.admits(&it.reveal()))
+            .collect();
+        assert_eq!(
+            admitted,
+            [[false].as_slice(), &[true; MAX_SESSIONS]].concat()
+        );
     }
 }

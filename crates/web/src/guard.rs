@@ -18,7 +18,10 @@ const HEADERS: [(&str, &str); 8] = [
     ("referrer-policy", "no-referrer"),
     ("cross-origin-resource-policy", "same-origin"),
     ("cross-origin-opener-policy", "same-origin"),
-    ("permissions-policy", "camera=(), geolocation=(), microphone=()"),
+    (
+        "permissions-policy",
+        "camera=(), geolocation=(), microphone=()",
+    ),
     ("cache-control", "no-store"),
 ];
 
@@ -40,7 +43,10 @@ fn refusal(method: &Method, version: Version, headers: &HeaderMap) -> Option<Res
     let host = hosts.next();
     // RFC 9112, section 3.2.
     if hosts.next().is_some() || (host.is_none() && version != Version::HTTP_10) {
-        return Some(message(StatusCode::BAD_REQUEST, "The request has no single Host."));
+        return Some(message(
+            StatusCode::BAD_REQUEST,
+            "The request has no single Host.",
+        ));
     }
     let is_here = |host: &HeaderValue| host.to_str().is_ok_and(is_local);
     if !host.is_none_or(is_here) {

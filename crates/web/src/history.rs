@@ -51,13 +51,18 @@ impl Series {
             let [received, sent] = [0, 1].map(|at| {
                 // A counter that begins again has no rate.
                 let [new, old] = [totals, self.totals].map(|it| it.get(at).copied().unwrap_or(0));
-                if seconds > 0.0 { new.saturating_sub(old) as f64 * 8.0 / seconds } else { 0.0 }
+                if seconds > 0.0 {
+                    new.saturating_sub(old) as f64 * 8.0 / seconds
+                } else {
+                    0.0
+                }
             });
             self.rates.push_back((now, Rate { received, sent }));
         }
         (self.at, self.totals) = (Some(now), totals);
         let is_old = |at: &Instant| now.saturating_duration_since(*at) > WINDOW;
-        while self.rates.front().is_some_and(|(at, _)| is_old(at)) || self.rates.len() > MAX_SAMPLES {
+        while self.rates.front().is_some_and(|(at, _)| is_old(at)) || self.rates.len() > MAX_SAMPLES
+        {
             self.rates.pop_front();
         }
     }
@@ -80,7 +85,13 @@ impl History {
                 tunnel.peers.iter().map(of).fold(0, u64::saturating_add)
             };
             let totals = [sum(|it| it.received_bytes), sum(|it| it.sent_bytes)];
-            self.add_to(Kind::Tunnel, &tunnel.interface, &tunnel.interface, totals, now);
+            self.add_to(
+                Kind::Tunnel,
+                &tunnel.interface,
+                &tunnel.interface,
+                totals,
+                now,
+            );
         }
         for tunnel in &facts.status.tunnels {
             for peer in &tunnel.peers {
@@ -94,12 +105,15 @@ impl History {
             let known = self.waits.entry(device.interface.clone()).or_default();
             known.push_back((now, waits.clone()));
             while known.len() > MAX_SAMPLES
-                || known.front().is_some_and(|(at, _)| now.saturating_duration_since(*at) > WINDOW)
+                || known
+                    .front()
+                    .is_some_and(|(at, _)| now.saturating_duration_since(*at) > WINDOW)
             {
                 known.pop_front();
             }
         }
-        self.waits.retain(|_, known| known.back().is_some_and(|(at, _)| *at == now));
+        self.waits
+            .retain(|_, known| known.back().is_some_and(|(at, _)| *at == now));
     }
 
     fn add_to(&mut self, kind: Kind, tunnel: &Text, name: &Text, totals: [u64; 2], now: Instant) {
@@ -161,7 +175,9 @@ mod tests {
             ..Tunnel::default()
         };
         Facts {
-            status: Status { tunnels: vec![tunnel] },
+            status: Status {
+                tunnels: vec![tunnel],
+            },
             ..Facts::default()
         }
     }
@@ -176,10 +192,11 @@ mod tests {
         // A tunnel that is up again counts from 0.
         history.add(&facts(10, 350), start + Duration::from_secs(3));
         let rate = |received, sent| Rate { received, sent };
-        let expected = [(1, rate(8000.0, 1000.0)), (0, rate(0.0, 800.0))].map(|(age, rate)| Sample {
-            age: Duration::from_secs(age),
-            rate,
-        });
+        let expected =
+            [(1, rate(8000.0, 1000.0)), (0, rate(0.0, 800.0))].map(|(age, rate)| Sample {
+                age: Duration::from_secs(age),
+                rate,
+            });
         assert_eq!(history.of_tunnel(&home), expected);
         assert_eq!(history.of_peer(&home, &Text::of("key")), expected);
     }

@@ -74,7 +74,9 @@ impl Live {
         if let Some(view) = current.filter(|view| view.at.elapsed() < INTERVAL) {
             return Some(view);
         }
-        tokio::time::timeout(PATIENCE, self.next(&mut views)).await.ok()?
+        tokio::time::timeout(PATIENCE, self.next(&mut views))
+            .await
+            .ok()?
     }
 
     /// Returns the views that follow.

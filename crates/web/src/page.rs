@@ -79,7 +79,7 @@ pub(crate) fn unreadable(reason: &Text) -> Markup {
         section.hero.down aria-labelledby="state" data-title="unknown" {
             (sign(State::Down))
             h1 #state { "The state cannot be read" }
-            ul.reasons { li { (reason) } }
+            ul.reasons { li { (sentence(reason)) } }
         }
     }
 }
@@ -114,13 +114,26 @@ fn hero(facts: &Facts, history: &History) -> Markup {
             (sign(worst))
             h1 #state { (headline) }
             p.sum { (sum(tunnels, history)) }
+            @if tunnels.len() > 1 {
+                nav aria-label="Tunnels" {
+                    ul.tunnels {
+                        @for tunnel in tunnels {
+                            li {
+                                a.pill.(class(tunnel.state)) href={ "#tunnel-" (tunnel.interface) } {
+                                    (tunnel.interface) " is " (word(tunnel.state))
+                                }
+                            }
+                        }
+                    }
+                }
+            }
             @if has_reasons {
                 ul.reasons aria-label="Reasons" {
                     @for tunnel in tunnels {
                         @for finding in &tunnel.findings {
                             li {
                                 a href={ "#tunnel-" (tunnel.interface) } { (tunnel.interface) }
-                                ": " (finding.text) " " span.code { (finding.code) }
+                                ": " (sentence(&finding.text)) " " span.code { (finding.code) }
                             }
                         }
                     }
@@ -138,8 +151,29 @@ fn headline(tunnels: &[Tunnel]) -> String {
     match (tunnels, &*not_up) {
         ([one], _) => format!("{} is {}", one.interface, word(one.state)),
         (all, []) => format!("All {} tunnels are up", all.len()),
-        (_, [one]) => format!("{} is {}, the others are up", one.interface, word(one.state)),
-        (all, several) => format!("{} of {} tunnels are not fully up", several.len(), all.len()),
+        ([first, second], [one]) => {
+            let other = if one.interface == first.interface {
+                second
+            } else {
+                first
+            };
+            format!(
+                "{} is {}, {} is up",
+                one.interface,
+                word(one.state),
+                other.interface
+            )
+        }
+        (_, [one]) => format!(
+            "{} is {}, the others are up",
+            one.interface,
+            word(one.state)
+        ),
+        (all, several) => format!(
+            "{} of {} tunnels are not fully up",
+            several.len(),
+            all.len()
+        ),
     }
 }
 
@@ -168,6 +202,15 @@ const fn word(state: State) -> &'static str {
 
 const fn class(state: State) -> &'static str {
     word(state)
+}
+
+/// Returns a text with its commands, which are between backticks, as such.
+fn sentence(text: &Text) -> Markup {
+    html! {
+        @for (at, part) in text.as_str().split('`').enumerate() {
+            @if at % 2 == 1 { code { (part) } } @else { (part) }
+        }
+    }
 }
 
 /// Returns the sign of a state, which has a form of its own for each. Its word is beside it.

@@ -29,7 +29,9 @@ const VERSION: &str = env!("CARGO_PKG_VERSION");
 enum WebError {
     #[error("standard input is not the socket of `taupe web`, which starts this program")]
     NotStarted,
-    #[error("this is version {VERSION} of taupe-web, and {taupe} of taupe; install both from one package")]
+    #[error(
+        "this is version {VERSION} of taupe-web, and {taupe} of taupe; install both from one package"
+    )]
     OtherVersion { taupe: String },
     #[error("the socket of `taupe web`: {0}")]
     Socket(#[source] io::Error),
@@ -81,7 +83,10 @@ fn run() -> Result<(), WebError> {
         let calls = restrict_calls(&lists::WEB, OnViolation::from_environment());
         for status in layers.iter().chain([&calls]) {
             if let LayerState::Missing(_) = status.state {
-                say(&format!("[!] {} is less confined: {status}", lists::WEB.process));
+                say(&format!(
+                    "[!] {} is less confined: {status}",
+                    lists::WEB.process
+                ));
             }
         }
         server.run().await
@@ -170,7 +175,9 @@ impl Server {
         });
         tokio::spawn(async move {
             let listened = parent.listen(messages, &site.live).await;
-            let error = listened.err().unwrap_or(io::ErrorKind::UnexpectedEof.into());
+            let error = listened
+                .err()
+                .unwrap_or(io::ErrorKind::UnexpectedEof.into());
             let _ = failed.send(WebError::Socket(error)).await;
         });
         match failures.recv().await {

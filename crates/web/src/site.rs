@@ -53,8 +53,14 @@ impl Site {
     /// Returns the answer that gives a browser the cookie, and takes the token from its address.
     fn admitted(&self, session: &Secret) -> Response {
         let session = session.reveal();
-        let cookie = format!("{}={session}; HttpOnly; SameSite=Strict; Path=/", self.cookie);
-        let headers = [(header::SET_COOKIE, cookie), (header::LOCATION, "/".to_owned())];
+        let cookie = format!(
+            "{}={session}; HttpOnly; SameSite=Strict; Path=/",
+            self.cookie
+        );
+        let headers = [
+            (header::SET_COOKIE, cookie),
+            (header::LOCATION, "/".to_owned()),
+        ];
         (StatusCode::SEE_OTHER, headers).into_response()
     }
 }
@@ -69,7 +75,10 @@ pub(crate) fn routes(site: Arc<Site>) -> Router {
         .route("/events", get(stream))
         .route("/script.js", file("text/javascript; charset=utf-8", SCRIPT))
         .fallback(async || message(StatusCode::NOT_FOUND, "There is no such page."))
-        .layer(middleware::from_fn_with_state(Arc::clone(&site), require_session))
+        .layer(middleware::from_fn_with_state(
+            Arc::clone(&site),
+            require_session,
+        ))
         // The page without a session has these two.
         .route("/style.css", file("text/css; charset=utf-8", STYLE))
         .route("/icon.svg", file("image/svg+xml", ICON))
@@ -111,7 +120,9 @@ async fn require_session(
 /// Returns the token in an address.
 fn token(uri: &Uri) -> Option<&str> {
     let query = uri.query().filter(|_| uri.path() == "/")?;
-    query.split('&').find_map(|pair| pair.strip_prefix("token="))
+    query
+        .split('&')
+        .find_map(|pair| pair.strip_prefix("token="))
 }
 
 async fn show_page(State(site): State<Arc<Site>>) -> Response {

@@ -169,10 +169,18 @@ fn by_application(flows: &[Flow]) -> Vec<ApplicationFacts> {
     };
     let mut groups: BTreeMap<_, Vec<&Flow>> = BTreeMap::new();
     for flow in flows {
-        let key = (rank(flow.verdict), &flow.application, &flow.tunnel, &flow.why);
+        let key = (
+            rank(flow.verdict),
+            &flow.application,
+            &flow.tunnel,
+            &flow.why,
+        );
         groups.entry(key).or_default().push(flow);
     }
-    groups.into_values().filter_map(|group| ApplicationFacts::of(&group)).collect()
+    groups
+        .into_values()
+        .filter_map(|group| ApplicationFacts::of(&group))
+        .collect()
 }
 
 impl ApplicationFacts {
@@ -192,7 +200,11 @@ impl ApplicationFacts {
             why: first.why.clone(),
             connections: u64::try_from(flows.len()).unwrap_or(u64::MAX),
             processes: u64::try_from(processes.len()).unwrap_or(u64::MAX),
-            remotes: remotes.iter().take(MAX_REMOTES).map(ToString::to_string).collect(),
+            remotes: remotes
+                .iter()
+                .take(MAX_REMOTES)
+                .map(ToString::to_string)
+                .collect(),
             sent_bytes: sum(|flow| flow.sent_bytes),
             received_bytes: sum(|flow| flow.received_bytes),
         })
@@ -234,7 +246,13 @@ mod tests {
             .iter()
             .map(|it| {
                 let name = it.application.as_deref().unwrap_or_default();
-                (name, it.verdict, it.connections, it.processes, it.sent_bytes)
+                (
+                    name,
+                    it.verdict,
+                    it.connections,
+                    it.processes,
+                    it.sent_bytes,
+                )
             })
             .collect();
         assert_eq!(

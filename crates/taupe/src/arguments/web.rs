@@ -77,7 +77,13 @@ mod tests {
         for allowed in ["127.0.0.1:9587", "127.1.2.3:1", "[::1]:0"] {
             assert!(loopback(allowed).is_ok(), "{allowed}");
         }
-        for refused in ["0.0.0.0:9587", "[::]:9587", "192.0.2.1:80", "[::ffff:127.0.0.1]:1", "9587"] {
+        for refused in [
+            "0.0.0.0:9587",
+            "[::]:9587",
+            "192.0.2.1:80",
+            "[::ffff:127.0.0.1]:1",
+            "9587",
+        ] {
             assert!(loopback(refused).is_err(), "{refused}");
         }
     }

@@ -143,7 +143,9 @@ fn handle(connection: &mut impl Connection, answer: &dyn Fn(&str) -> Answer) -> 
     let is_head = matches!(request, Request::Get { is_head: true, .. });
     let is_read = matches!(request, Request::Get { .. });
     let reply = match request {
-        Request::Get { host, .. } if connection.is_loopback() && host.as_deref().is_some_and(|host| !is_local(host)) => {
+        Request::Get { host, .. }
+            if connection.is_loopback() && host.as_deref().is_some_and(|host| !is_local(host)) =>
+        {
             Answer::plain(421, "this server has no such name; use its address\n")
         }
         Request::Get { path, .. } => answer(&path),

@@ -1,6 +1,6 @@
 //! Applications: the tunnel that carries each, or the reason why none does.
 
-use super::units;
+use super::{sentence as words, units};
 use crate::facts::{Application, Facts, Verdict};
 use maud::{Markup, html};
 
@@ -24,26 +24,31 @@ pub(super) fn sentence(one: &Application) -> Markup {
     html! {
         strong { (name(one)) } ": "
         (units::count(connections, "connection")) " " (verb) " blocked"
-        @if let Some(why) = &one.why { ", " (why) }
+        @if let Some(why) = &one.why { ", " (words(why)) }
     }
 }
 
 /// Returns the file name of a program.
 fn name(one: &Application) -> &str {
-    let path = one.application.as_ref().map_or("unknown process", |it| it.as_str());
+    let path = one
+        .application
+        .as_ref()
+        .map_or("unknown process", |it| it.as_str());
     let name = path.rsplit('/').next().unwrap_or_default();
     if name.is_empty() { path } else { name }
 }
 
 /// Returns the section about applications with connections.
 pub(super) fn section(facts: &Facts) -> Markup {
-    let (direct, others): (Vec<_>, Vec<_>) =
-        facts.applications.iter().partition(|it| it.verdict == Verdict::Direct);
+    let (direct, others): (Vec<_>, Vec<_>) = facts
+        .applications
+        .iter()
+        .partition(|it| it.verdict == Verdict::Direct);
     html! {
         section.card #applications aria-labelledby="applications-title" {
             h2 #applications-title { "Applications with connections" }
             @if let Some(error) = &facts.flows_error {
-                p.remark { "Connections cannot be listed: " (error) }
+                p.remark { "Connections cannot be listed: " (words(error)) }
             } @else if others.is_empty() {
                 p.empty { "No application has a connection in a tunnel now." }
             } @else {
@@ -103,7 +108,7 @@ fn row(one: &Application) -> Markup {
                 @for remote in &one.remotes { span { (remote) } }
             }
             td role="cell" data-label="Reason" {
-                @match &one.why { Some(why) => (why), None => "no tunnel applies" }
+                @match &one.why { Some(why) => (words(why)), None => "no tunnel applies" }
             }
         }
     }

@@ -80,12 +80,18 @@ fn outline(samples: &[Sample], y: impl Fn(&Sample) -> f64) -> Option<(String, St
         // Writing to a string does not fail.
         let _ = write!(line, "{command}{:.1} {:.1}", x(sample), y(sample));
     }
-    let area = format!("{line}L{:.1} {MIDDLE:.1}L{:.1} {MIDDLE:.1}Z", x(last), x(first));
+    let area = format!(
+        "{line}L{:.1} {MIDDLE:.1}L{:.1} {MIDDLE:.1}Z",
+        x(last),
+        x(first)
+    );
     Some((line, area))
 }
 
 fn peak(samples: &[Sample]) -> f64 {
-    let rates = samples.iter().flat_map(|it| [it.rate.received, it.rate.sent]);
+    let rates = samples
+        .iter()
+        .flat_map(|it| [it.rate.received, it.rate.sent]);
     rates.fold(0.0, f64::max)
 }
 
@@ -112,11 +118,18 @@ pub(super) fn bars(times: &Times) -> Markup {
         _ => "No durations".to_owned(),
     };
     html! {
-        svg.bars viewBox=(view) preserveAspectRatio="none" role="img" aria-label=(label) {
-            @for (at, count) in times.counts.iter().enumerate() {
-                @let height = (*count as f64 / most * 28.0).max(if *count > 0 { 2.0 } else { 0.5 });
-                rect x=(at as f64 * width + 1.0) y=(format!("{:.1}", 30.0 - height))
-                    width=(width - 2.0) height=(format!("{height:.1}")) {}
+        div.ranges {
+            svg.bars viewBox=(view) preserveAspectRatio="none" role="img" aria-label=(label) {
+                @for (at, count) in times.counts.iter().enumerate() {
+                    @let least = if *count > 0 { 2.0 } else { 0.5 };
+                    @let height = (*count as f64 / most * 28.0).max(least);
+                    rect x=(at as f64 * width + 1.0) y=(format!("{:.1}", 30.0 - height))
+                        width=(width - 2.0) height=(format!("{height:.1}")) {}
+                }
+            }
+            @if let (Some(first), Some(last)) = (first, last) {
+                span.small aria-hidden="true" { "≤ " (units::short(*first)) }
+                span.small aria-hidden="true" { "> " (units::short(*last)) }
             }
         }
     }
@@ -137,18 +150,37 @@ mod tests {
 
     #[test]
     fn rates_are_drawn_to_scale() {
-        let samples = [sample(120, 0.0, 4e6), sample(60, 2e6, 0.0), sample(0, 5e6, 1e6)];
+        let samples = [
+            sample(120, 0.0, 4e6),
+            sample(60, 2e6, 0.0),
+            sample(0, 5e6, 1e6),
+        ];
         assert_eq!(scale(&samples), 5e6);
         let drawn = large(&samples).into_string();
-        assert!(drawn.contains("d=\"M0.0 50.0L300.0 30.0L600.0 0.0\""), "{drawn}");
-        assert!(drawn.contains("d=\"M0.0 90.0L300.0 50.0L600.0 60.0\""), "{drawn}");
-        assert!(drawn.contains("Receiving 5.0 Mbit/s, sending 1.0 Mbit/s"), "{drawn}");
+        assert!(
+            drawn.contains("d=\"M0.0 50.0L300.0 30.0L600.0 0.0\""),
+            "{drawn}"
+        );
+        assert!(
+            drawn.contains("d=\"M0.0 90.0L300.0 50.0L600.0 60.0\""),
+            "{drawn}"
+        );
+        assert!(
+            drawn.contains("Receiving 5.0 Mbit/s, sending 1.0 Mbit/s"),
+            "{drawn}"
+        );
         assert!(drawn.contains(">5.0 Mbit/s</span>"), "{drawn}");
     }
 
     #[test]
     fn the_top_is_a_round_number() {
-        for (peak, top) in [(0.0, 1e3), (1e3, 1e3), (1001.0, 2e3), (3e6, 5e6), (6e6, 1e7)] {
+        for (peak, top) in [
+            (0.0, 1e3),
+            (1e3, 1e3),
+            (1001.0, 2e3),
+            (3e6, 5e6),
+            (6e6, 1e7),
+        ] {
             assert_eq!(scale(&[sample(0, peak, 0.0)]), top);
         }
         assert!(small(&[]).into_string().contains("No rate yet"));

@@ -53,21 +53,38 @@ fn shown(facts: &Facts) -> String {
 #[test]
 fn without_tunnels_the_page_says_so() {
     let page = shown(&facts(vec![], vec![]));
-    assert!(page.contains("<h1 id=\"state\">No tunnel is up</h1>"), "{page}");
+    assert!(
+        page.contains("<h1 id=\"state\">No tunnel is up</h1>"),
+        "{page}"
+    );
     assert!(page.contains("taupe up"), "{page}");
 }
 
 #[test]
 fn the_state_comes_first_with_its_reason() {
-    let finding = json!([{"code": "no-handshake", "text": "its peer has never answered", "peer": null}]);
+    let finding =
+        json!([{"code": "no-handshake", "text": "its peer has never answered", "peer": null}]);
     let tunnels = vec![
-        tunnel("home", "up", json!([]), vec![peer(1, json!("gate"), json!(5))]),
-        tunnel("work", "degraded", finding, vec![peer(2, Value::Null, Value::Null)]),
+        tunnel(
+            "home",
+            "up",
+            json!([]),
+            vec![peer(1, json!("gate"), json!(5))],
+        ),
+        tunnel(
+            "work",
+            "degraded",
+            finding,
+            vec![peer(2, Value::Null, Value::Null)],
+        ),
     ];
     let page = shown(&facts(tunnels, vec![]));
-    assert!(page.starts_with("<section class=\"hero degraded\""), "{page}");
+    assert!(
+        page.starts_with("<section class=\"hero degraded\""),
+        "{page}"
+    );
     let order = [
-        "work is degraded, the others are up</h1>",
+        "work is degraded, home is up</h1>",
         "<a href=\"#tunnel-work\">work</a>: its peer has never answered",
         "no-handshake",
         "id=\"tunnel-home\"",
@@ -87,38 +104,97 @@ fn the_state_comes_first_with_its_reason() {
 }
 
 #[test]
+fn headlines_name_few_tunnels_and_count_many() {
+    let headline_of = |states: &[(&str, &str)]| {
+        let tunnels = states
+            .iter()
+            .map(|(name, state)| tunnel(name, state, json!([]), vec![]));
+        headline(&facts(tunnels.collect(), vec![]).status.tunnels)
+    };
+    for (states, expected) in [
+        (&[("a", "up")][..], "a is up"),
+        (&[("a", "up"), ("b", "up")], "All 2 tunnels are up"),
+        (&[("a", "down"), ("b", "up")], "a is down, b is up"),
+        (
+            &[("a", "up"), ("b", "up"), ("c", "degraded")],
+            "c is degraded, the others are up",
+        ),
+        (
+            &[("a", "down"), ("b", "degraded")],
+            "2 of 2 tunnels are not fully up",
+        ),
+    ] {
+        assert_eq!(headline_of(states), expected);
+    }
+}
+
+#[test]
+fn commands_in_sentences_are_marked() {
+    let marked = sentence(&Text::of("run `taupe up <x>` or `y")).into_string();
+    assert_eq!(
+        marked,
+        "run <code>taupe up &lt;x&gt;</code> or <code>y</code>"
+    );
+}
+
+#[test]
 fn a_blocked_application_is_among_the_reasons() {
     let tunnels = vec![tunnel("home", "up", json!([]), vec![])];
     let applications = vec![
-        application("/usr/bin/curl", json!("home"), "refused", "AllowedIPs has no route to it"),
+        application(
+            "/usr/bin/curl",
+            json!("home"),
+            "refused",
+            "AllowedIPs has no route to it",
+        ),
         application("/usr/bin/ssh", json!("home"), "tunnel", "AllowedApps = ssh"),
         application("/usr/bin/apt", Value::Null, "direct", "no rule"),
     ];
     let page = shown(&facts(tunnels, applications));
     let reason = "<strong>curl</strong>: 3 connections are blocked, AllowedIPs has no route to it";
     assert!(page.contains(reason), "{page}");
-    assert!(page.contains("<span class=\"pill down\">blocked</span>"), "{page}");
-    assert!(page.contains("<span class=\"pill up\">through home</span>"), "{page}");
-    assert!(page.contains("1 application outside every tunnel"), "{page}");
+    assert!(
+        page.contains("<span class=\"pill down\">blocked</span>"),
+        "{page}"
+    );
+    assert!(
+        page.contains("<span class=\"pill up\">through home</span>"),
+        "{page}"
+    );
+    assert!(
+        page.contains("1 application outside every tunnel"),
+        "{page}"
+    );
 }
 
 #[test]
 fn text_from_outside_is_escaped_and_changes_no_other_text() {
     const HOSTILE: &str = "<script>alert(1)</script>\"'&\u{202e}\u{7}\n";
-    let mut hostile = tunnel(HOSTILE, "degraded", json!([{"code": HOSTILE, "text": HOSTILE}]), vec![]);
+    let mut hostile = tunnel(
+        HOSTILE,
+        "degraded",
+        json!([{"code": HOSTILE, "text": HOSTILE}]),
+        vec![],
+    );
     let texts = json!([{"name": HOSTILE, "count": 1, "text": HOSTILE, "code": HOSTILE}]);
     for (member, value) in [
         ("notes", json!([HOSTILE])),
         ("file", json!(HOSTILE)),
         ("via", json!(HOSTILE)),
-        ("rules", json!([{"line": 1, "key": HOSTILE, "application": HOSTILE}])),
+        (
+            "rules",
+            json!([{"line": 1, "key": HOSTILE, "application": HOSTILE}]),
+        ),
         ("uplinks", json!([{"name": HOSTILE, "guarded": true}])),
         ("gaps", texts.clone()),
         ("counters", texts),
-        ("peers", json!([{
-            "public_key": HOSTILE, "name": HOSTILE, "endpoint": HOSTILE,
-            "post_quantum": {"text": HOSTILE},
-        }])),
+        (
+            "peers",
+            json!([{
+                "public_key": HOSTILE, "name": HOSTILE, "endpoint": HOSTILE,
+                "post_quantum": {"text": HOSTILE},
+            }]),
+        ),
     ] {
         hostile[member] = value;
     }
@@ -134,10 +210,17 @@ fn text_from_outside_is_escaped_and_changes_no_other_text() {
         ..Default::default()
     });
     let page = shown(&facts);
-    let pages = [page.clone(), unreadable(&Text::of(HOSTILE)).into_string(), message(HOSTILE).into_string()];
+    let pages = [
+        page.clone(),
+        unreadable(&Text::of(HOSTILE)).into_string(),
+        message(HOSTILE).into_string(),
+    ];
     for (at, page) in pages.iter().enumerate() {
         assert!(!page.contains("<script>"), "{page}");
-        assert!(page.contains("&lt;script&gt;alert(1)&lt;/script&gt;"), "{page}");
+        assert!(
+            page.contains("&lt;script&gt;alert(1)&lt;/script&gt;"),
+            "{page}"
+        );
         // An attribute ends with a quotation mark.
         assert!(!page.contains("</script>\""), "{page}");
         let is_harmless = |c: char| !c.is_control() && c != '\u{202e}';
@@ -152,19 +235,47 @@ fn fifty_peers_are_shown_and_of_many_the_latest() {
     let fifty = vec![tunnel("gateway", "up", json!([]), peers(50).collect())];
     let page = shown(&facts(fifty, vec![]));
     assert_eq!(page.matches("<span class=\"name\">peer ").count(), 50);
-    assert!(page.contains("50 peers<span class=\"small\"> 50 with a session"), "{page}");
-    let many = vec![tunnel("gateway", "up", json!([]), peers(1000).rev().collect())];
+    assert!(
+        page.contains("50 peers<span class=\"small\"> 50 with a session"),
+        "{page}"
+    );
+    let many = vec![tunnel(
+        "gateway",
+        "up",
+        json!([]),
+        peers(1000).rev().collect(),
+    )];
     let page = shown(&facts(many, vec![]));
     assert_eq!(page.matches("<span class=\"name\">peer ").count(), 100);
-    assert!(page.contains(">peer 1<") && !page.contains(">peer 101<"), "{page}");
+    assert!(
+        page.contains(">peer 1<") && !page.contains(">peer 101<"),
+        "{page}"
+    );
     assert!(page.contains("and 900 more"), "{page}");
 }
 
 #[test]
 fn rates_and_latencies_have_units() {
-    let mut first = facts(vec![tunnel("home", "up", json!([]), vec![peer(0, json!("a"), json!(1))])], vec![]);
-    let mut second = facts(vec![tunnel("home", "up", json!([]), vec![peer(1, json!("a"), json!(1))])], vec![]);
-    second.status.tunnels[0].peers[0].public_key = first.status.tunnels[0].peers[0].public_key.clone();
+    let mut first = facts(
+        vec![tunnel(
+            "home",
+            "up",
+            json!([]),
+            vec![peer(0, json!("a"), json!(1))],
+        )],
+        vec![],
+    );
+    let mut second = facts(
+        vec![tunnel(
+            "home",
+            "up",
+            json!([]),
+            vec![peer(1, json!("a"), json!(1))],
+        )],
+        vec![],
+    );
+    second.status.tunnels[0].peers[0].public_key =
+        first.status.tunnels[0].peers[0].public_key.clone();
     for (facts, count) in [(&mut first, 0), (&mut second, 4)] {
         facts.devices.push(crate::facts::Device {
             interface: Text::of("home"),
@@ -200,6 +311,11 @@ fn rates_and_latencies_have_units() {
 #[test]
 fn an_event_of_the_content_is_one_line() {
     let finding = json!([{"code": "down", "text": "a\nb\r\nc", "peer": null}]);
-    let tunnels = vec![tunnel("home", "down", finding, vec![peer(1, json!("x\ny"), json!(1))])];
+    let tunnels = vec![tunnel(
+        "home",
+        "down",
+        finding,
+        vec![peer(1, json!("x\ny"), json!(1))],
+    )];
     assert!(!shown(&facts(tunnels, vec![])).contains(['\n', '\r']));
 }

@@ -1,6 +1,6 @@
 //! A tunnel: rates, applications and peers.
 
-use super::{class, plot, units, word};
+use super::{class, plot, sentence, units, word};
 use crate::facts::{Device, Facts, KillSwitch, Mode, Peer, Tunnel};
 use crate::history::History;
 use crate::text::Text;
@@ -18,7 +18,10 @@ const SESSION_LIFETIME: u64 = 180;
 
 pub(super) fn card(tunnel: &Tunnel, facts: &Facts, history: &History) -> Markup {
     let id = format!("tunnel-{}", tunnel.interface);
-    let device = facts.devices.iter().find(|it| it.interface == tunnel.interface);
+    let device = facts
+        .devices
+        .iter()
+        .find(|it| it.interface == tunnel.interface);
     let samples = history.of_tunnel(&tunnel.interface);
     html! {
         article.card.(class(tunnel.state)) id=(id) aria-labelledby={ (id) "-title" } {
@@ -28,8 +31,8 @@ pub(super) fn card(tunnel: &Tunnel, facts: &Facts, history: &History) -> Markup 
                 p.mode { (mode(tunnel)) }
             }
             (figures(tunnel, facts.at, device, history))
-            (plot::large(&samples))
             (applications(tunnel, facts))
+            (plot::large(&samples))
             (peers(tunnel, facts.at, history))
             (remarks(tunnel))
             (more(tunnel, device, history))
@@ -52,12 +55,19 @@ fn mode(tunnel: &Tunnel) -> Markup {
 }
 
 fn figures(tunnel: &Tunnel, now: u64, device: Option<&Device>, history: &History) -> Markup {
-    let rate = history.of_tunnel(&tunnel.interface).last().map(|it| it.rate);
+    let rate = history
+        .of_tunnel(&tunnel.interface)
+        .last()
+        .map(|it| it.rate);
     let total = |of: fn(&Peer) -> u64| {
         units::bytes(tunnel.peers.iter().map(of).fold(0, u64::saturating_add))
     };
     let shown = |rate: Option<f64>| rate.map_or("–".to_owned(), units::rate);
-    let latest = tunnel.peers.iter().filter_map(|it| it.latest_handshake).max();
+    let latest = tunnel
+        .peers
+        .iter()
+        .filter_map(|it| it.latest_handshake)
+        .max();
     let handshakes = device.and_then(|it| it.handshakes.as_ref());
     let waits = history.recent_waits(&tunnel.interface);
     html! {
@@ -173,7 +183,8 @@ fn peers(tunnel: &Tunnel, now: u64, history: &History) -> Markup {
 
 fn has_session(peer: &Peer, now: u64) -> bool {
     let age = |at: u64| now.saturating_sub(at);
-    peer.latest_handshake.is_some_and(|at| age(at) < SESSION_LIFETIME)
+    peer.latest_handshake
+        .is_some_and(|at| age(at) < SESSION_LIFETIME)
 }
 
 fn row(tunnel: &Tunnel, peer: &Peer, now: u64, history: &History) -> Markup {
@@ -223,12 +234,20 @@ fn row(tunnel: &Tunnel, peer: &Peer, now: u64, history: &History) -> Markup {
 /// Returns notes, and promises that do not hold on this system.
 fn remarks(tunnel: &Tunnel) -> Markup {
     let is_finding = |text: &Text| tunnel.findings.iter().any(|finding| finding.text == *text);
-    let gaps = tunnel.gaps.iter().map(|gap| &gap.text).filter(|text| !is_finding(*text));
-    let remarks: Vec<_> = tunnel.notes.iter().chain(gaps).collect();
+    let gaps = tunnel.gaps.iter().map(|gap| &gap.text);
+    let gaps: Vec<_> = gaps.filter(|text| !is_finding(text)).collect();
     html! {
-        @if !remarks.is_empty() {
+        @if !tunnel.notes.is_empty() {
             ul.remarks aria-label="Remarks" {
-                @for remark in remarks { li { (remark) } }
+                @for note in &tunnel.notes { li { (sentence(note)) } }
+            }
+        }
+        @if !gaps.is_empty() {
+            details id={ "tunnel-" (tunnel.interface) "-limits" } {
+                summary {
+                    (units::count(gaps.len(), "limit")) " of " (tunnel.interface) " on this system"
+                }
+                ul.remarks { @for gap in gaps { li { (sentence(gap)) } } }
             }
         }
     }

@@ -5,12 +5,20 @@ use std::time::Duration;
 
 /// Formats a number of bytes as `taupe status` does, such as `1.5 MiB`.
 pub(super) fn bytes(count: u64) -> String {
-    scaled(count as f64, 1024.0, &["B", "KiB", "MiB", "GiB", "TiB", "PiB"])
+    scaled(
+        count as f64,
+        1024.0,
+        &["B", "KiB", "MiB", "GiB", "TiB", "PiB"],
+    )
 }
 
 /// Formats a rate in bits per second, such as `1.5 Mbit/s`.
 pub(super) fn rate(bits: f64) -> String {
-    scaled(bits, 1000.0, &["bit/s", "kbit/s", "Mbit/s", "Gbit/s", "Tbit/s"])
+    scaled(
+        bits,
+        1000.0,
+        &["bit/s", "kbit/s", "Mbit/s", "Gbit/s", "Tbit/s"],
+    )
 }
 
 fn scaled(mut value: f64, step: f64, units: &[&str]) -> String {
@@ -107,7 +115,10 @@ mod tests {
             assert_eq!(rate(bits), text);
         }
         assert_eq!([bytes(1023), bytes(1536)], ["1023 B", "1.5 KiB"]);
-        assert_eq!([0.0001, 0.0005, 0.002, 0.25, 5.0].map(short), ["100 µs", "500 µs", "2 ms", "250 ms", "5 s"]);
+        assert_eq!(
+            [0.0001, 0.0005, 0.002, 0.25, 5.0].map(short),
+            ["100 µs", "500 µs", "2 ms", "250 ms", "5 s"]
+        );
         assert_eq!([count(1, "peer"), count(0, "peer")], ["1 peer", "0 peers"]);
     }
 

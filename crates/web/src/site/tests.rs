@@ -38,7 +38,9 @@ async fn text(response: Response) -> String {
 
 fn header<'a>(response: &'a Response, name: &str) -> &'a str {
     let value = response.headers().get(name);
-    value.and_then(|value| value.to_str().ok()).unwrap_or_default()
+    value
+        .and_then(|value| value.to_str().ok())
+        .unwrap_or_default()
 }
 
 /// Exchanges the token for the header with the cookie.
@@ -56,7 +58,10 @@ async fn a_token_is_exchanged_once_for_a_cookie_and_leaves_the_address() {
     let preview = ask(&answers, "HEAD", &target, &[]).await;
     assert_eq!(preview.status(), 403);
     let first = ask(&answers, "GET", &target, &[]).await;
-    assert_eq!((first.status().as_u16(), header(&first, "location")), (303, "/"));
+    assert_eq!(
+        (first.status().as_u16(), header(&first, "location")),
+        (303, "/")
+    );
     let cookie = header(&first, "set-cookie").to_owned();
     let attributes: Vec<_> = cookie.split("; ").skip(1).collect();
     assert_eq!(attributes, ["HttpOnly", "SameSite=Strict", "Path=/"]);
@@ -84,8 +89,22 @@ async fn without_a_session_there_is_nothing() {
     let changed = format!("{name}{}", "0".repeat(64));
     let other_name = right.replace("9587", "9588");
     let cut = right.get(..right.len() - 1).unwrap_or_default();
-    for cookie in ["", name, &changed, &other_name, cut, &format!("{name}{token}")] {
-        for target in ["/", "/events", "/script.js", "/elsewhere", "/?token=", "/events?token=x"] {
+    for cookie in [
+        "",
+        name,
+        &changed,
+        &other_name,
+        cut,
+        &format!("{name}{token}"),
+    ] {
+        for target in [
+            "/",
+            "/events",
+            "/script.js",
+            "/elsewhere",
+            "/?token=",
+            "/events?token=x",
+        ] {
             let response = ask(&answers, "GET", target, &[("cookie", cookie)]).await;
             assert_eq!(response.status(), 403, "{cookie} {target}");
         }
@@ -101,7 +120,9 @@ async fn without_a_session_there_is_nothing() {
 async fn requests_of_other_sites_and_methods_that_change_state_are_refused() {
     let (_, answers, token) = site();
     let cookie = admitted(&answers, &token).await;
-    for method in ["POST", "PUT", "DELETE", "PATCH", "OPTIONS", "TRACE", "CONNECT", "BREW"] {
+    for method in [
+        "POST", "PUT", "DELETE", "PATCH", "OPTIONS", "TRACE", "CONNECT", "BREW",
+    ] {
         for target in ["/", "/events", "/style.css", "/elsewhere"] {
             let response = ask(&answers, method, target, &[("cookie", &cookie)]).await;
             assert_eq!(response.status(), 405, "{method} {target}");
@@ -120,8 +141,16 @@ async fn requests_of_other_sites_and_methods_that_change_state_are_refused() {
         assert_eq!(response.status(), status, "{host}");
     }
     let twice = [("host", "localhost"), ("host", "evil.example")];
-    assert_eq!(ask(&answers, "GET", "/style.css", &twice).await.status(), 400);
-    for (site, status) in [("cross-site", 403), ("same-site", 403), ("same-origin", 200), ("none", 200)] {
+    assert_eq!(
+        ask(&answers, "GET", "/style.css", &twice).await.status(),
+        400
+    );
+    for (site, status) in [
+        ("cross-site", 403),
+        ("same-site", 403),
+        ("same-origin", 200),
+        ("none", 200),
+    ] {
         let headers = [("cookie", &*cookie), ("sec-fetch-site", site)];
         let response = ask(&answers, "GET", "/script.js", &headers).await;
         assert_eq!(response.status(), status, "{site}");
@@ -141,10 +170,24 @@ async fn all_answers_have_the_headers_of_a_page_that_loads_nothing_else() {
         ("POST", "/", "localhost"),
         ("GET", "/", "evil.example"),
     ] {
-        let response = ask(&answers, method, target, &[("cookie", &cookie), ("host", host)]).await;
+        let response = ask(
+            &answers,
+            method,
+            target,
+            &[("cookie", &cookie), ("host", host)],
+        )
+        .await;
         let policy = header(&response, "content-security-policy");
-        for part in ["default-src 'none'", "frame-ancestors 'none'", "form-action 'none'", "script-src 'self'"] {
-            assert!(policy.split("; ").any(|it| it == part), "{target}: {policy}");
+        for part in [
+            "default-src 'none'",
+            "frame-ancestors 'none'",
+            "form-action 'none'",
+            "script-src 'self'",
+        ] {
+            assert!(
+                policy.split("; ").any(|it| it == part),
+                "{target}: {policy}"
+            );
         }
         assert!(!policy.contains("unsafe"), "{policy}");
         for (name, value) in [
@@ -159,9 +202,15 @@ async fn all_answers_have_the_headers_of_a_page_that_loads_nothing_else() {
     }
     // The policy forbids scripts and styles in the page.
     let page = page::whole("").into_string();
-    assert!(!page.contains("style=") && !page.contains("onclick"), "{page}");
+    assert!(
+        !page.contains("style=") && !page.contains("onclick"),
+        "{page}"
+    );
     assert_eq!(page.matches("<script").count(), 1);
-    assert!(page.contains("<script src=\"/script.js\" defer></script>"), "{page}");
+    assert!(
+        page.contains("<script src=\"/script.js\" defer></script>"),
+        "{page}"
+    );
 }
 
 #[tokio::test(start_paused = true)]
@@ -175,7 +224,10 @@ async fn events_deliver_each_state_and_are_limited() {
         assert_eq!(header(&stream, "content-type"), "text/event-stream");
         streams.push(stream);
     }
-    assert_eq!(ask(&answers, "GET", "/events", &headers).await.status(), 503);
+    assert_eq!(
+        ask(&answers, "GET", "/events", &headers).await.status(),
+        503
+    );
     let mut body = pin!(streams.pop().expect("a stream").into_body());
     for _ in 0..2 {
         // The stream asks for the state.
@@ -185,7 +237,10 @@ async fn events_deliver_each_state_and_are_limited() {
         let data = frame.expect("no end").expect("no error").into_data();
         let event = String::from_utf8(data.expect("data").into()).expect("UTF-8");
         assert!(event.starts_with("event: state\ndata: <section"), "{event}");
-        assert!(event.ends_with("\n\n") && event.matches('\n').count() == 3, "{event}");
+        assert!(
+            event.ends_with("\n\n") && event.matches('\n').count() == 3,
+            "{event}"
+        );
     }
     drop(streams);
     let again = ask(&answers, "GET", "/events", &headers).await;
@@ -203,7 +258,8 @@ async fn browsers_share_a_state_and_wait_for_a_newer_one() {
     assert_eq!(page.status(), 503);
     assert!(begun.elapsed() >= Duration::from_secs(1));
     site.live.wanted().await;
-    site.live.publish_error(&crate::text::Text::of("the kernel <lacks> it"));
+    site.live
+        .publish_error(&crate::text::Text::of("the kernel <lacks> it"));
     for _ in 0..3 {
         let page = ask(&answers, "GET", "/", &headers).await;
         assert!(text(page).await.contains("the kernel &lt;lacks&gt; it"));

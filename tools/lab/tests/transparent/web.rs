@@ -179,14 +179,18 @@ pub(crate) fn served() -> Result<()> {
     world.kill_device()?;
     wait_until("the reason", SOON, || {
         let page = browser.expect(&[], "/", "200")?;
-        Ok(page.contains("<strong>mole</strong>: 1 connection is blocked")
-            && page.contains("process-ended"))
+        Ok(
+            page.contains("<strong>mole</strong>: 1 connection is blocked")
+                && page.contains("process-ended"),
+        )
     })?;
     connection.signal(Signal::KILL)?;
     connection.wait(SOON)?;
     world.down(&file)?;
-    let page = browser.expect(&[], "/", "200")?;
-    ensure!(page.contains("No tunnel is up"), "{page}");
+    wait_until("the page without a tunnel", SOON, || {
+        let page = browser.expect(&[], "/", "200")?;
+        Ok(page.contains("No tunnel is up"))
+    })?;
 
     step("a killed parent");
     let Server { mut process } = server;
@@ -214,9 +218,14 @@ pub(crate) fn served() -> Result<()> {
 /// Lets an application open a connection beyond, which stays.
 fn connected(world: &World, application: &Application) -> Result<Process> {
     let Application(path) = application;
-    let script = format!("exec 3<>/dev/tcp/{}/{PORT} && read -r -u 3 line && echo $line && kill -STOP $$", BEYOND[0]);
+    let script = format!(
+        "exec 3<>/dev/tcp/{}/{PORT} && read -r -u 3 line && echo $line && kill -STOP $$",
+        BEYOND[0]
+    );
     let process = world.near.spawn(&[path, "-c", &script])?;
-    wait_until("a connection", SOON, || Ok(process.output().contains("10.77.0.1")))?;
+    wait_until("a connection", SOON, || {
+        Ok(process.output().contains("10.77.0.1"))
+    })?;
     Ok(process)
 }
 

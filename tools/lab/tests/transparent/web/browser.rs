@@ -46,11 +46,14 @@ pub(crate) fn page() -> Result<()> {
     ensure!(address == "http://127.0.0.1:9587/", "{address}");
     step("a degraded tunnel appears by itself");
     wait_until("its reason", SOON, || {
-        let reasons = browser.read("return document.querySelector('.reasons')?.textContent ?? ''")?;
-        Ok(reasons.as_str().is_some_and(|it| it.contains("work") && it.contains("no-handshake")))
+        let reasons =
+            browser.read("return document.querySelector('.reasons')?.textContent ?? ''")?;
+        Ok(reasons
+            .as_str()
+            .is_some_and(|it| it.contains("work") && it.contains("no-handshake")))
     })?;
     let title = browser.read("return document.title")?;
-    ensure!(title == "work is degraded, the others are up – Taupe", "{title}");
+    ensure!(title == "work is degraded, home is up – Taupe", "{title}");
     step("opened details and the focus stay");
     browser.read("const it = document.querySelector('#tunnel-home-more'); it.open = true; it.querySelector('summary').focus(); window.seen = document.querySelector('#tunnel-home svg path.line')?.getAttribute('d')")?;
     wait_until("a newer plot", SOON, || {
@@ -79,17 +82,38 @@ pub(crate) fn page() -> Result<()> {
     step("keys");
     browser.read("document.activeElement.blur(); window.scrollTo(0, 0)")?;
     let mut order = Vec::new();
-    for _ in 0..5 {
+    for _ in 0..9 {
         browser.press("\u{e004}")?;
-        let focused = "const it = document.activeElement; return (it.id || it.className || it.textContent).slice(0, 40)";
-        order.push(browser.read(focused)?.as_str().unwrap_or_default().to_owned());
+        let focused = "const it = document.activeElement; return (it.className === 'skip' ? 'skip' : it.textContent).slice(0, 40)";
+        order.push(
+            browser
+                .read(focused)?
+                .as_str()
+                .unwrap_or_default()
+                .to_owned(),
+        );
     }
-    let expected = ["skip", "Pause", "work", "Settings and counters of home", "Settings and counters of work"];
+    let expected = [
+        "skip",
+        "Pause",
+        "home is up",
+        "work is degraded",
+        "work",
+        "2 limits of home on this system",
+        "Settings and counters of home",
+        "2 limits of work on this system",
+        "Settings and counters of work",
+    ];
+    // A kernel that keeps all promises has no limits.
+    order.retain(|it| expected.contains(&&**it));
     ensure!(order == expected, "the focus goes to {order:?}");
     step("pause by a key");
     browser.read("document.querySelector('#live button').focus()")?;
     browser.press("\u{e007}")?;
-    ensure!(browser.is("return document.querySelector('#live span').textContent === 'paused'")?, "it is not paused");
+    ensure!(
+        browser.is("return document.querySelector('#live span').textContent === 'paused'")?,
+        "it is not paused"
+    );
     browser.press("\u{e007}")?;
     wait_until("live state", SOON, || {
         browser.is("return document.querySelector('#live').className === 'live on'")
@@ -137,7 +161,7 @@ impl<'a> Browser<'a> {
         #[rustfmt::skip]
         let arguments = [
             "--headless=new", "--no-sandbox", "--disable-gpu", "--disable-dev-shm-usage",
-            "--disable-background-networking", "--disable-component-update", "--disable-sync", &profile,
+            "--disable-background-networking", "--no-proxy-server", "--host-resolver-rules=MAP * ~NOTFOUND, EXCLUDE 127.0.0.1", "--disable-component-update", "--disable-sync", &profile,
         ];
         let wanted = json!({"capabilities": {"alwaysMatch": {
             "browserName": "chrome",
@@ -153,11 +177,24 @@ impl<'a> Browser<'a> {
     /// Executes a command of the protocol and returns its value.
     fn call(&self, method: &str, path: &str, body: &Value) -> Result<Value> {
         let url = format!("{DRIVER}{}{path}", self.session);
-        let mut command = vec!["curl", "--silent", "--max-time", "90", "--request", method, &url];
+        let mut command = vec![
+            "curl",
+            "--silent",
+            "--max-time",
+            "90",
+            "--request",
+            method,
+            &url,
+        ];
         let text = scratch_file("request.json", &body.to_string())?;
         let data = format!("@{text}");
         if method == "POST" {
-            command.extend(["--header", "Content-Type: application/json", "--data-binary", &data]);
+            command.extend([
+                "--header",
+                "Content-Type: application/json",
+                "--data-binary",
+                &data,
+            ]);
         }
         let answer = self.world.near.attempt(&command)?.stdout;
         let answer: Value = serde_json::from_str(&answer)
@@ -195,7 +232,8 @@ impl<'a> Browser<'a> {
 
     /// Sets the width of the window and the colour scheme.
     fn show(&self, width: u32, scheme: &str) -> Result<()> {
-        let metrics = json!({"width": width, "height": 900, "deviceScaleFactor": 1, "mobile": false});
+        let metrics =
+            json!({"width": width, "height": 900, "deviceScaleFactor": 1, "mobile": false});
         self.command("Emulation.setDeviceMetricsOverride", &metrics)?;
         let features = json!({"features": [{"name": "prefers-color-scheme", "value": scheme}]});
         self.command("Emulation.setEmulatedMedia", &features)?;
@@ -222,7 +260,9 @@ impl<'a> Browser<'a> {
         );
         let body = json!({"script": script, "args": []});
         let found = self.call("POST", "/execute/async", &body)?;
-        let found = found.as_array().ok_or_else(|| Error::unmet(format!("{found}")))?;
+        let found = found
+            .as_array()
+            .ok_or_else(|| Error::unmet(format!("{found}")))?;
         Ok(found.iter().map(ToString::to_string).collect())
     }
 }
