@@ -200,7 +200,7 @@ impl Server {
             thread::sleep(INTERVAL.saturating_sub(at.elapsed()));
         }
         self.read_at = Some(Instant::now());
-        // What cannot be read is among the findings of its tunnel.
+        // A tunnel that cannot be read has a finding.
         let listed = inspect_flows::look(None, &mut |_| {});
         let facts = Facts::read(listed.map_err(|error| flows::with_advice(&error)));
         self.pass(|socket| match &facts {

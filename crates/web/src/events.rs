@@ -1,7 +1,6 @@
 //! Streams of events: the content of the page, once a second.
 
 use crate::live::Live;
-use crate::site::Site;
 use axum::body::Bytes;
 use http_body::Frame;
 use std::convert::Infallible;
@@ -22,12 +21,12 @@ pub(crate) struct Events {
 
 impl Events {
     /// Begins a stream. Returns `None` if there are too many.
-    pub(crate) fn begin(site: &Arc<Site>) -> Option<Self> {
-        let place = Arc::clone(&site.streams).try_acquire_owned().ok()?;
+    pub(crate) fn begin(live: &Arc<Live>, places: &Arc<Semaphore>) -> Option<Self> {
+        let place = Arc::clone(places).try_acquire_owned().ok()?;
         // A browser that does not read gets the newest state later, and no queue.
         let (sender, events) = channel(1);
-        let site = Arc::clone(site);
-        tokio::spawn(async move { feed(&site.live, &sender).await });
+        let live = Arc::clone(live);
+        tokio::spawn(async move { feed(&live, &sender).await });
         Some(Self {
             events,
             _place: place,

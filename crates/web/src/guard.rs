@@ -1,6 +1,6 @@
 //! Requests that are refused before anything else, and headers of all answers.
 
-use crate::site::message;
+use crate::answer::message;
 use axum::extract::Request;
 use axum::http::{HeaderMap, HeaderValue, Method, StatusCode, Version, header};
 use axum::middleware::Next;

@@ -22,7 +22,7 @@ pub(crate) struct View {
     pub(crate) content: Arc<str>,
 }
 
-/// What the connections of all browsers share.
+/// Parts that the connections of all browsers share.
 pub(crate) struct Live {
     gate: Mutex<Gate>,
     history: Mutex<History>,

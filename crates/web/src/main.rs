@@ -11,7 +11,7 @@
 //! | `connections.rs` | connections and their limits |
 //! | `guard.rs` | requests that are refused; headers of all answers |
 //! | `gate.rs` | the token and the sessions |
-//! | `site.rs` | answers to requests |
+//! | `site.rs`, `answer.rs` | answers to requests |
 //! | `events.rs` | streams of events |
 //! | `facts.rs`, `text.rs` | the state as it is received |
 //! | `history.rs` | rates of the last two minutes |
@@ -19,6 +19,8 @@
 
 #![forbid(unsafe_code)]
 
+#[cfg(target_os = "linux")]
+mod answer;
 #[cfg(target_os = "linux")]
 mod connections;
 #[cfg(target_os = "linux")]

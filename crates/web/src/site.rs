@@ -1,5 +1,6 @@
 //! Answers to requests.
 
+use crate::answer::message;
 use crate::connections::IsStream;
 use crate::events::{self, Events};
 use crate::guard::guard;
@@ -20,10 +21,10 @@ const STYLE: &str = include_str!("style.css");
 const SCRIPT: &str = include_str!("script.js");
 const ICON: &str = include_str!("icon.svg");
 
-/// What all answers share.
+/// Parts that all answers share.
 pub(crate) struct Site {
-    pub(crate) live: Live,
-    pub(crate) streams: Arc<Semaphore>,
+    pub(crate) live: Arc<Live>,
+    streams: Arc<Semaphore>,
     /// Name of the cookie. Cookies of one address are shared by all its ports, so it contains the port.
     cookie: String,
 }
@@ -31,7 +32,7 @@ pub(crate) struct Site {
 impl Site {
     pub(crate) fn new(live: Live, port: Option<u16>) -> Self {
         Self {
-            live,
+            live: Arc::new(live),
             streams: events::places(),
             cookie: format!("taupe-web-{}", port.unwrap_or_default()),
         }
@@ -84,11 +85,6 @@ pub(crate) fn routes(site: Arc<Site>) -> Router {
         .route("/icon.svg", file("image/svg+xml", ICON))
         .layer(middleware::from_fn(guard))
         .with_state(site)
-}
-
-/// Returns a page with one sentence.
-pub(crate) fn message(status: StatusCode, text: &str) -> Response {
-    (status, Html(page::message(text).into_string())).into_response()
 }
 
 async fn require_session(
@@ -145,7 +141,7 @@ async fn stream(
     if method == Method::HEAD {
         return (kind, "").into_response();
     }
-    let Some(events) = Events::begin(&site) else {
+    let Some(events) = Events::begin(&site.live, &site.streams) else {
         let text = "Too many windows show this page. Close one.";
         return message(StatusCode::SERVICE_UNAVAILABLE, text);
     };
