@@ -34,7 +34,7 @@ Examples:
 
 #[derive(Args)]
 pub(super) struct WebArguments {
-    /// Loopback address and port [default: 127.0.0.1:9587]
+    /// Loopback address [default: 127.0.0.1:9587]
     #[arg(long, value_name = "ADDRESS:PORT", value_parser = loopback)]
     listen: Option<SocketAddr>,
     /// Serve the page at a Unix socket
