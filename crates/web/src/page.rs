@@ -45,7 +45,7 @@ pub(crate) fn message(text: &str) -> Markup {
         main #main {
             section.hero.none aria-labelledby="state" {
                 h1 #state { "No page" }
-                p { (text) }
+                p { (sentence(&Text::of(text))) }
             }
         }
     };
@@ -89,10 +89,10 @@ pub(crate) fn content(facts: &Facts, history: &History) -> Markup {
     let tunnels = &facts.status.tunnels;
     html! {
         (hero(facts, history))
+        (applications::section(facts))
         @for tunnel in tunnels {
             (tunnel::card(tunnel, facts, history))
         }
-        (applications::section(facts))
     }
 }
 

@@ -4,8 +4,9 @@ use super::{sentence as words, units};
 use crate::facts::{Application, Facts, Verdict};
 use maud::{Markup, html};
 
-/// Rows of the table. The parent sends more.
+/// Rows of a table, of which the first are always visible. The parent sends more.
 const MAX_ROWS: usize = 100;
+const VISIBLE: usize = 8;
 
 /// Reasons in the summary, at most.
 const MAX_BLOCKED: usize = 10;
@@ -52,12 +53,19 @@ pub(super) fn section(facts: &Facts) -> Markup {
             } @else if others.is_empty() {
                 p.empty { "No application has a connection in a tunnel now." }
             } @else {
-                (table(&others, "applications-title"))
+                @let (first, rest) = others.split_at(others.len().min(VISIBLE));
+                (table(first, "applications-title"))
+                @if !rest.is_empty() {
+                    details #others {
+                        summary { (units::count(rest.len(), "more application")) }
+                        (table(rest, "applications-title"))
+                    }
+                }
             }
             @if !direct.is_empty() {
                 details #direct {
-                    summary { (units::count(direct.len(), "application")) " outside every tunnel" }
-                    (table(&direct, "direct"))
+                    summary #direct-title { (units::count(direct.len(), "application")) " outside every tunnel" }
+                    (table(&direct, "direct-title"))
                 }
             }
             @if facts.applications_truncated {
@@ -88,7 +96,6 @@ fn table(rows: &[&Application], label: &str) -> Markup {
 }
 
 fn row(one: &Application) -> Markup {
-    let processes = usize::try_from(one.processes).unwrap_or(usize::MAX);
     html! {
         tr role="row" {
             th scope="row" role="rowheader" {
@@ -98,7 +105,7 @@ fn row(one: &Application) -> Markup {
             td role="cell" data-label="Path" { (path(one)) }
             td role="cell" data-label="Connections" {
                 (one.connections)
-                @if processes > 1 { span.small { " of " (units::count(processes, "process")) "es" } }
+                @if one.processes > 1 { span.small { "of " (one.processes) " processes" } }
                 @if let (Some(received), Some(sent)) = (one.received_bytes, one.sent_bytes) {
                     span.small { "↓ " (units::bytes(received)) " ↑ " (units::bytes(sent)) }
                 }

@@ -95,11 +95,11 @@ fn peak(samples: &[Sample]) -> f64 {
     rates.fold(0.0, f64::max)
 }
 
-/// Returns the rate at the top of a plot: 1, 2 or 5 times a power of 10, and at least 1 kbit/s.
+/// Returns the rate at the top of a plot: 1, 2, 3, 5 or 7 times a power of 10, and at least 1 kbit/s.
 fn scale(samples: &[Sample]) -> f64 {
     let peak = peak(samples).max(1000.0);
     let power = 10f64.powf(peak.log10().floor());
-    let steps = [1.0, 2.0, 5.0, 10.0].map(|step| step * power);
+    let steps = [1.0, 2.0, 3.0, 5.0, 7.0, 10.0].map(|step| step * power);
     steps.into_iter().find(|step| *step >= peak).unwrap_or(peak)
 }
 
@@ -178,8 +178,8 @@ mod tests {
             (0.0, 1e3),
             (1e3, 1e3),
             (1001.0, 2e3),
-            (3e6, 5e6),
-            (6e6, 1e7),
+            (3.1e6, 5e6),
+            (8e6, 1e7),
         ] {
             assert_eq!(scale(&[sample(0, peak, 0.0)]), top);
         }

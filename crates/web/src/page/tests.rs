@@ -215,7 +215,7 @@ fn text_from_outside_is_escaped_and_changes_no_other_text() {
         unreadable(&Text::of(HOSTILE)).into_string(),
         message(HOSTILE).into_string(),
     ];
-    for (at, page) in pages.iter().enumerate() {
+    for page in &pages {
         assert!(!page.contains("<script>"), "{page}");
         assert!(
             page.contains("&lt;script&gt;alert(1)&lt;/script&gt;"),
@@ -224,7 +224,7 @@ fn text_from_outside_is_escaped_and_changes_no_other_text() {
         // An attribute ends with a quotation mark.
         assert!(!page.contains("</script>\""), "{page}");
         let is_harmless = |c: char| !c.is_control() && c != '\u{202e}';
-        assert!(at == 2 || page.chars().all(is_harmless), "{page}");
+        assert!(page.chars().all(is_harmless), "{page}");
     }
     assert!(page.matches("&lt;script&gt;").count() > 20);
 }

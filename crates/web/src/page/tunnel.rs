@@ -10,6 +10,9 @@ use std::cmp::Reverse;
 /// Peers in the table. `taupe status --peers` lists all.
 const MAX_PEERS: usize = 100;
 
+/// Peers that are always visible.
+const VISIBLE_PEERS: usize = 10;
+
 /// Applications as chips.
 const MAX_CHIPS: usize = 60;
 
@@ -159,16 +162,13 @@ fn peers(tunnel: &Tunnel, now: u64, history: &History) -> Markup {
                 (units::count(sorted.len(), "peer"))
                 span.small { " " (in_session) " with a session" }
             }
-            table.peers role="table" aria-labelledby=(id) {
-                thead role="rowgroup" {
-                    tr role="row" {
-                        @for title in ["Peer", "Handshake", "Rate", "Received", "Sent"] {
-                            th scope="col" role="columnheader" { (title) }
-                        }
-                    }
-                }
-                tbody role="rowgroup" {
-                    @for peer in sorted.iter().take(MAX_PEERS) { (row(tunnel, peer, now, history)) }
+            @let shown = sorted.get(..MAX_PEERS).unwrap_or(&sorted);
+            @let (first, rest) = shown.split_at(shown.len().min(VISIBLE_PEERS));
+            (table(tunnel, first, &id, now, history))
+            @if !rest.is_empty() {
+                details id={ (id) "-more" } {
+                    summary { (units::count(rest.len(), "more peer")) " of " (tunnel.interface) }
+                    (table(tunnel, rest, &id, now, history))
                 }
             }
             @if sorted.len() > MAX_PEERS {
@@ -176,6 +176,23 @@ fn peers(tunnel: &Tunnel, now: u64, history: &History) -> Markup {
                     "and " (sorted.len() - MAX_PEERS) " more; " code { "taupe status --peers" }
                     " lists all"
                 }
+            }
+        }
+    }
+}
+
+fn table(tunnel: &Tunnel, peers: &[&Peer], label: &str, now: u64, history: &History) -> Markup {
+    html! {
+        table.peers role="table" aria-labelledby=(label) {
+            thead role="rowgroup" {
+                tr role="row" {
+                    @for title in ["Peer", "Handshake", "Rate", "Received", "Sent"] {
+                        th scope="col" role="columnheader" { (title) }
+                    }
+                }
+            }
+            tbody role="rowgroup" {
+                @for peer in peers { (row(tunnel, peer, now, history)) }
             }
         }
     }
