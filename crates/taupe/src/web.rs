@@ -167,6 +167,7 @@ impl Server {
     /// Reads the state whenever the process wants it, until it ends.
     fn run(mut self, page: &Page, token: &Secret) -> Result<std::convert::Infallible, WebError> {
         let mut terminal = Terminal::of_this_process();
+        let mut is_serving = false;
         loop {
             if terminal.wait(&self.socket).map_err(WebError::Server)? == Wake::Enter {
                 let token = Secret::random().map_err(WebError::Server)?;
@@ -180,7 +181,10 @@ impl Server {
                 return Err(WebError::ServerEnded(ended));
             };
             match event {
+                // Once: this process does not trust the other one.
+                ToParent::Serving if is_serving => {}
                 ToParent::Serving => {
+                    is_serving = true;
                     page.print(token)?;
                     if terminal.has_input {
                         say(
