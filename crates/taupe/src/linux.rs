@@ -7,7 +7,9 @@ use crate::device::Device;
 use crate::plan::DevicePlan;
 use crate::{FAILED, MISUSED, complain, exit_status};
 use crate::{allowed_ips, app, check, doctor, events, exec, explain, flows, prove, proxy, report};
-use crate::{metrics, other_version, packet_process, service, status, tunnel, unprivileged, web, wg};
+use crate::{
+    metrics, other_version, packet_process, service, status, tunnel, unprivileged, web, wg,
+};
 use std::ffi::OsString;
 use std::io::Write as _;
 use std::process::ExitCode;
