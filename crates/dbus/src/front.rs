@@ -184,7 +184,7 @@ fn serve(bus: &Connection, call: &Message, mut place: Place) -> Result<Done, Cal
         return Err(CallError::Busy);
     }
     let (request, descriptors) = methods::read(call)?;
-    let tunnel = methods::tunnel(&request);
+    let (in_words, tunnel) = (methods::in_words(&request), methods::tunnel(&request));
     let link = Link::connect(Path::new(SOCKET)).map_err(CallError::NoService)?;
     link.set_patience(PREPARATION).map_err(LinkError::from)?;
     let (class, reasons) = match prepare(&link, caller, request, &descriptors)? {
@@ -198,6 +198,8 @@ fn serve(bus: &Connection, call: &Message, mut place: Place) -> Result<Done, Cal
         sender,
         class,
         reasons: &reasons,
+        caller,
+        request: in_words,
         tunnel: &tunnel,
         is_interactive: flags.contains(Flags::ALLOW_INTERACTIVE_AUTH),
     };

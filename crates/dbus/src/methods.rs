@@ -185,6 +185,20 @@ pub(crate) fn build(
     }
 }
 
+/// Returns a request in words that a tunnel's name follows, for the question to an administrator.
+pub(crate) fn in_words(request: &Request) -> &'static str {
+    match request {
+        Request::List => "list",
+        Request::Status { .. } => "show the state of",
+        Request::Flows { .. } => "show the connections of",
+        Request::Up { .. } => "bring up",
+        Request::Down { .. } => "take down",
+        Request::Reload { .. } => "apply a file to",
+        Request::AppAllow { .. } => "select an application for",
+        Request::AppRemove { .. } => "remove an application from",
+    }
+}
+
 /// Returns the tunnel of a request, for the question to an administrator.
 pub(crate) fn tunnel(request: &Request) -> String {
     let name = match request {

@@ -1,6 +1,7 @@
 //! The question to polkit whether a caller may do something.
 
 use std::collections::HashMap;
+use std::fs;
 
 use taupe_service::Class;
 use thiserror::Error;
@@ -12,6 +13,15 @@ const AUTHORITY_INTERFACE: &str = "org.freedesktop.PolicyKit1.Authority";
 
 /// `AllowUserInteraction` of polkit's `CheckAuthorizationFlags`.
 const ALLOW_USER_INTERACTION: u32 = 1;
+
+/// Characters of the reasons in a dialogue, at most.
+const MAX_REASONS: usize = 300;
+
+/// Characters of another text in a dialogue, at most.
+const MAX_DETAIL: usize = 100;
+
+/// Users of this machine. Users from other sources appear with their ID only.
+const USERS: &str = "/etc/passwd";
 
 /// Reason why a caller is not authorised.
 #[derive(Debug, Error)]
@@ -39,6 +49,10 @@ pub(crate) struct Question<'a> {
     pub(crate) class: Class,
     /// Reasons why it needs this class.
     pub(crate) reasons: &'a [String],
+    /// The caller's user ID, for the dialogue.
+    pub(crate) caller: u32,
+    /// The request in words, for the dialogue.
+    pub(crate) request: &'a str,
     /// The tunnel, for the dialogue.
     pub(crate) tunnel: &'a str,
     /// True if the caller waits while a user is asked.
@@ -59,16 +73,15 @@ pub(crate) fn authorize(bus: &Connection, question: &Question<'_>) -> Result<(),
         sender,
         class,
         reasons,
-        tunnel,
         is_interactive,
+        ..
     } = *question;
     let action = action(class);
     let subject = (
         "system-bus-name",
         HashMap::from([("name", Variant::from(sender))]),
     );
-    // polkit puts it into the message of the action.
-    let details = HashMap::from([("tunnel", tunnel)]);
+    let details = details(question);
     let flags = if is_interactive {
         ALLOW_USER_INTERACTION
     } else {
@@ -93,5 +106,106 @@ pub(crate) fn authorize(bus: &Connection, question: &Question<'_>) -> Result<(),
             }
         })),
         (false, false) => Err(NotAuthorized::Refused(action)),
+    }
+}
+
+/// Returns the details of a question. polkit puts them into the message of the action.
+fn details(question: &Question<'_>) -> HashMap<&'static str, String> {
+    let user = user(
+        question.caller,
+        &fs::read_to_string(USERS).unwrap_or_default(),
+    );
+    HashMap::from([
+        ("user", plain(&user, MAX_DETAIL)),
+        ("request", plain(question.request, MAX_DETAIL)),
+        ("tunnel", plain(question.tunnel, MAX_DETAIL)),
+        ("reasons", plain(&question.reasons.join("; "), MAX_REASONS)),
+    ])
+}
+
+/// Returns a user's ID, and the name that a file in the format of `passwd(5)` has for it.
+fn user(id: u32, users: &str) -> String {
+    let name = users.lines().find_map(|line| {
+        let mut fields = line.split(':');
+        let (name, number) = (fields.next()?, fields.nth(1)?);
+        (number.parse() == Ok(id)).then_some(name)
+    });
+    match name {
+        Some(name) => format!("{name} (user ID {id})"),
+        None => format!("user ID {id}"),
+    }
+}
+
+/// Returns the beginning of a text, without characters that could change how a dialogue shows it.
+fn plain(text: &str, most: usize) -> String {
+    let shown = |c: char| match c {
+        // Marks that reverse the direction of text.
+        '\u{200e}' | '\u{200f}' | '\u{202a}'..='\u{202e}' | '\u{2066}'..='\u{2069}' => ' ',
+        c if c.is_control() => ' ',
+        c => c,
+    };
+    let mut plain: String = text.chars().take(most).map(shown).collect();
+    if text.chars().nth(most).is_some() {
+        plain.pop();
+        plain.push('…');
+    }
+    plain
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{Question, details, user};
+    use taupe_service::Class;
+
+    const POLICY: &str = include_str!("../../../packaging/service/org.taupe.policy");
+
+    #[test]
+    fn no_consent_covers_a_second_request() {
+        assert!(POLICY.contains("<allow_active>auth_admin</allow_active>"));
+        assert!(!POLICY.contains("_keep"));
+    }
+
+    #[test]
+    fn an_administrator_reads_who_requests_what_and_why() {
+        let reasons = [
+            "the file has commands,\nwhich run as root".to_owned(),
+            format!("\u{1b}[2J\u{202e}{}", "x".repeat(1000)),
+        ];
+        let question = Question {
+            sender: ":1.1",
+            class: Class::Admin,
+            reasons: &reasons,
+            caller: 4_294_967_294,
+            request: "bring up",
+            tunnel: "home",
+            is_interactive: true,
+        };
+        let details = details(&question);
+        assert_eq!(details["user"], "user ID 4294967294");
+        assert_eq!(details["request"], "bring up");
+        assert_eq!(details["tunnel"], "home");
+        let reasons = &details["reasons"];
+        assert!(
+            reasons.starts_with("the file has commands, which run as root; "),
+            "{reasons}"
+        );
+        assert_eq!(reasons.chars().count(), 300);
+        assert!(
+            !reasons.chars().any(|c| c.is_control() || c == '\u{202e}'),
+            "{reasons:?}"
+        );
+        let (_, administer) = POLICY
+            .split_once("org.taupe.administer")
+            .expect("the action");
+        for key in details.keys() {
+            assert!(administer.contains(&format!("$({key})")), "{key}");
+        }
+    }
+
+    #[test]
+    fn a_user_has_a_name_if_the_file_has_one() {
+        let users = "root:x:0:0::/:/bin/sh\nalice:x:5001:5001::/:/bin/sh\n+::::::\n";
+        assert_eq!(user(5001, users), "alice (user ID 5001)");
+        assert_eq!(user(5002, users), "user ID 5002");
     }
 }

@@ -240,6 +240,18 @@ pub(crate) fn password() -> Result<()> {
             .contains("AUTHENTICATING FOR org.taupe.administer"),
         "{attempt:?}"
     );
+    // The dialogue says whose request it is, and what it changes.
+    let shown = attempt
+        .stdout
+        .split_whitespace()
+        .collect::<Vec<_>>()
+        .join(" ");
+    for words in [
+        "for alice (user ID 5001) to bring up full",
+        "the file selects no applications",
+    ] {
+        ensure!(shown.contains(words), "{words}: {attempt:?}");
+    }
     ensure!(
         attempt
             .stdout
