@@ -28,6 +28,8 @@ pub struct Running {
     pub file: Option<PathBuf>,
     /// True if it selects applications, also while it is down and blocks them.
     pub selects: bool,
+    /// True if it is in transparent mode. Otherwise its file changes addresses and routes.
+    pub is_transparent: bool,
 }
 
 /// The file or the name of a tunnel for a command.
@@ -69,8 +71,9 @@ pub trait Executor: Send + Sync {
     /// They are unknown.
     fn tunnels(&self) -> io::Result<BTreeMap<String, Running>>;
 
-    /// Brings up the tunnel of a file. With `only_selected` it must not change addresses and routes.
-    fn up(&self, file: &Path, only_selected: bool) -> Outcome;
+    /// Brings up the tunnel of a file. With `is_transparent` it must not change addresses and routes, also
+    /// on a kernel without the features of transparent mode.
+    fn up(&self, file: &Path, is_transparent: bool) -> Outcome;
 
     /// Takes a tunnel down.
     fn down(&self, target: &Target) -> Outcome;
@@ -224,10 +227,10 @@ impl Prepared {
                 )),
             },
             Request::Reload { tunnel, .. } => match context.relation(tunnel, caller)? {
-                Relation::Own(_) => self.reasons_of_file(tunnel),
+                Relation::Own(_) => self.reasons_of_reload(context, tunnel),
                 Relation::OfUser(record) if !record.is_listed => {
                     let mut reasons = not_yours(tunnel);
-                    reasons.extend(self.reasons_of_file(tunnel)?);
+                    reasons.extend(self.reasons_of_reload(context, tunnel)?);
                     Ok(reasons)
                 }
                 Relation::Down => Err(format!("{tunnel} is not up")),
@@ -251,9 +254,18 @@ impl Prepared {
                             "{application} selects processes of other users too"
                         )]
                     }
+                    Relation::OfUser(record) if !record.is_listed => {
+                        let mut reasons = not_yours(tunnel);
+                        reasons.push(format!("{application} becomes part of its rules"));
+                        reasons
+                    }
                     Relation::Down => return Err(format!("{tunnel} is not up")),
+                    // The command would edit root's file.
                     Relation::Listed(_) | Relation::OfUser(_) | Relation::OfRoot => {
-                        not_yours(tunnel)
+                        return Err(format!(
+                            "{tunnel} has a file of root, so a request cannot edit its applications; use \
+                             sudo taupe app"
+                        ));
                     }
                 })
             }
@@ -271,6 +283,24 @@ impl Prepared {
         }
         let reasons = reasons(&passed.file, tunnel, self.caller);
         Ok(reasons.iter().map(ToString::to_string).collect())
+    }
+
+    /// Returns the reasons for a file that is applied to a running tunnel.
+    fn reasons_of_reload(
+        &self,
+        context: &Context<'_>,
+        tunnel: &TunnelName,
+    ) -> Result<Vec<String>, String> {
+        let mut reasons = self.reasons_of_file(tunnel)?;
+        let running = context.running()?;
+        let is_transparent = |running: &Running| running.is_transparent;
+        if !running.get(tunnel.as_str()).is_some_and(is_transparent) {
+            reasons.push(format!(
+                "{tunnel} is not in transparent mode, so its file changes addresses and routes of everybody"
+            ));
+        }
+        reasons.extend(context.other_selections(tunnel)?);
+        Ok(reasons)
     }
 
     /// Executes the request. The caller of this function holds the tunnel that it changes.
@@ -342,8 +372,9 @@ impl Prepared {
                 };
                 let text = Some(passed.text.as_bytes());
                 registry.write(tunnel, record, text).map_err(not_written)?;
-                let only_selected = needed == Class::User && caller != 0;
-                Ok(executor.up(&registry.copy(tunnel), only_selected))
+                // An administrator who consents to applications does not consent to routes.
+                let is_transparent = passed.file.transparent.first.is_some();
+                Ok(executor.up(&registry.copy(tunnel), is_transparent))
             }
             Request::Down { tunnel } => Ok(executor.down(&context.target(tunnel))),
             Request::Reload {

@@ -136,6 +136,10 @@ impl Executor for Commands {
             let header = headers.iter().find(|header| header.interface == name);
             let running = Running {
                 file: header.map(|header| header.config.clone()),
+                // A mark means that the kernel lacks the features of transparent mode.
+                is_transparent: header.is_some_and(|header| {
+                    header.transparent.translation.is_some() && header.options.chosen.is_none()
+                }),
                 // A tunnel whose maps cannot be read may select anything.
                 selects: is_in_effect(&name).unwrap_or(true),
             };
@@ -144,9 +148,9 @@ impl Executor for Commands {
         Ok(running.collect())
     }
 
-    fn up(&self, file: &Path, only_selected: bool) -> Outcome {
+    fn up(&self, file: &Path, is_transparent: bool) -> Outcome {
         // On a kernel without the features of transparent mode, it fails.
-        let mode = only_selected.then_some(OsStr::new("--transparent"));
+        let mode = is_transparent.then_some(OsStr::new("--transparent"));
         let words = [OsStr::new("up")].into_iter().chain(mode);
         execute(words.chain([file.as_os_str()]))
     }

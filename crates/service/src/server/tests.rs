@@ -15,7 +15,7 @@ fn a_user_brings_a_tunnel_up_and_takes_it_down() {
     let copy = world.registry().join("u-home.conf");
     assert_eq!(
         world.calls(),
-        [format!("up {} only selected", copy.display())]
+        [format!("up {} transparent", copy.display())]
     );
     let text = std::fs::read_to_string(&copy).expect("a copy");
     assert!(text.contains("AllowedApps = uid:1000"), "{text}");
@@ -180,6 +180,92 @@ fn a_tunnel_of_root_that_selects_applications_is_not_circumvented() {
             .any(|it| it.contains("vpn selects applications")),
         "{reasons:?}"
     );
+}
+
+/// Applications of everybody need an administrator, who does not consent to routes by that.
+#[test]
+fn a_file_that_selects_applications_never_falls_back_to_routes() {
+    let world = World::new();
+    for (tunnel, lines, granted, mode) in [
+        ("u-1", "AllowedApps = uid:1000", Class::User, " transparent"),
+        ("u-2", "AllowedApps = firefox", Class::Admin, " transparent"),
+        ("u-3", "KillSwitch = app", Class::Admin, " transparent"),
+        ("u-4", "", Class::Admin, ""),
+    ] {
+        let answer = world.up(ALICE, tunnel, lines, granted);
+        assert_eq!(answer.status(), 0, "{answer:?}");
+        let copy = world.registry().join(format!("{tunnel}.conf"));
+        assert_eq!(world.calls(), [format!("up {}{mode}", copy.display())]);
+    }
+}
+
+#[test]
+fn a_file_for_a_tunnel_in_another_mode_needs_an_administrator() {
+    let world = World::new();
+    let own = "AllowedApps = uid:1000";
+    world.up(ALICE, "u-home", own, Class::User);
+    world.calls();
+    assert_eq!(world.reload(ALICE, "u-home", own, Class::User).status(), 0);
+    world.fall_back("u-home");
+    world.calls();
+    let answer = world.reload(ALICE, "u-home", own, Class::User);
+    assert!(
+        refused(&answer).contains("addresses and routes of everybody"),
+        "{answer:?}"
+    );
+    assert_eq!(world.calls(), Vec::<String>::new());
+    assert_eq!(world.reload(ALICE, "u-home", own, Class::Admin).status(), 0);
+}
+
+#[test]
+fn a_file_does_not_take_applications_from_a_later_tunnel_of_root() {
+    let world = World::new();
+    let own = "AllowedApps = uid:1000";
+    world.up(ALICE, "u-home", own, Class::User);
+    world.run_by_root("vpn", true);
+    world.calls();
+    let answer = world.reload(ALICE, "u-home", own, Class::User);
+    assert!(
+        refused(&answer).contains("vpn selects applications"),
+        "{answer:?}"
+    );
+    assert_eq!(world.calls(), Vec::<String>::new());
+}
+
+/// Not even an administrator's consent lets a request edit a file of root.
+#[test]
+fn applications_of_roots_tunnels_are_not_edited() {
+    let world = World::new();
+    world.list("office", "");
+    let up = Request::Up {
+        tunnel: name("office"),
+        source: Source::Listed,
+    };
+    assert_eq!(world.call(0, up, Class::User).status(), 0);
+    world.run_by_root("vpn", true);
+    world.calls();
+    for tunnel in ["office", "vpn"].map(name) {
+        let application = "uid:1000".to_owned();
+        for request in [
+            Request::AppAllow {
+                tunnel: tunnel.clone(),
+                application: application.clone(),
+            },
+            Request::AppRemove {
+                tunnel: tunnel.clone(),
+                application,
+            },
+        ] {
+            for caller in [0, ALICE] {
+                let answer = world.call(caller, request.clone(), Class::Admin);
+                assert!(
+                    refused(&answer).contains("has a file of root"),
+                    "{answer:?}"
+                );
+            }
+        }
+    }
+    assert_eq!(world.calls(), Vec::<String>::new());
 }
 
 #[test]

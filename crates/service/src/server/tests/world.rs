@@ -68,13 +68,14 @@ impl Executor for Commands {
         Ok(self.0.lock().expect("state").tunnels.clone())
     }
 
-    fn up(&self, file: &Path, only_selected: bool) -> Outcome {
-        let how = if only_selected { " only selected" } else { "" };
+    fn up(&self, file: &Path, is_transparent: bool) -> Outcome {
+        let how = if is_transparent { " transparent" } else { "" };
         let outcome = self.note(format!("up {}{how}", file.display()));
         if outcome.status == 0 {
             let running = Running {
                 file: Some(file.to_owned()),
-                selects: only_selected,
+                selects: is_transparent,
+                is_transparent,
             };
             let name = tunnel_of(&file.display().to_string());
             self.0.lock().expect("state").tunnels.insert(name, running);
@@ -246,12 +247,32 @@ impl World {
     /// Simulates a tunnel that root has brought up.
     pub(super) fn run_by_root(&self, name: &str, selects: bool) {
         let file = Some(PathBuf::from(format!("/etc/wireguard/{name}.conf")));
-        let running = Running { file, selects };
+        let running = Running {
+            file,
+            selects,
+            is_transparent: selects,
+        };
         self.state
             .lock()
             .expect("state")
             .tunnels
             .insert(name.to_owned(), running);
+    }
+
+    /// Simulates a tunnel that uses marks, addresses and routes, because the kernel lacks the features of
+    /// transparent mode.
+    pub(super) fn fall_back(&self, name: &str) {
+        let mut state = self.state.lock().expect("state");
+        state
+            .tunnels
+            .get_mut(name)
+            .expect("a tunnel")
+            .is_transparent = false;
+    }
+
+    /// Simulates root's `taupe down`.
+    pub(super) fn down_by_root(&self, name: &str) {
+        self.state.lock().expect("state").tunnels.remove(name);
     }
 
     /// Connects to the service. The thread ends with the connection.
@@ -305,6 +326,11 @@ impl World {
         self.call_with(caller, up(tunnel), seals(&[lines]), granted)
     }
 
+    /// Applies a file with these lines.
+    pub(super) fn reload(&self, caller: u32, tunnel: &str, lines: &str, granted: Class) -> Reply {
+        self.call_with(caller, reload(tunnel), seals(&[lines]), granted)
+    }
+
     pub(super) fn call(&self, caller: u32, request: Request, granted: Class) -> Reply {
         self.call_with(caller, request, Vec::new(), granted)
     }
@@ -342,6 +368,16 @@ impl Drop for World {
 /// Returns a request to bring up a file without key files.
 pub(super) fn up(tunnel: &str) -> Request {
     Request::Up {
+        tunnel: name(tunnel),
+        source: Source::Passed {
+            key_files: Vec::new(),
+        },
+    }
+}
+
+/// Returns a request to apply a file without key files.
+pub(super) fn reload(tunnel: &str) -> Request {
+    Request::Reload {
         tunnel: name(tunnel),
         source: Source::Passed {
             key_files: Vec::new(),

@@ -6,6 +6,10 @@ use crate::server::tests::world::{ALICE, BOB, World, name, refused, seals};
 
 /// Refuses these requests of Alice about a tunnel of Bob, whatever the file.
 fn is_not_hers(request: &Request) {
+    is_refused(request, "is not your tunnel");
+}
+
+fn is_refused(request: &Request, words: &str) {
     let world = World::new();
     world.up(BOB, "u-work", "AllowedApps = uid:1001", Class::User);
     world.run_by_root("root", false);
@@ -16,7 +20,7 @@ fn is_not_hers(request: &Request) {
         _ => Vec::new(),
     };
     let reply = world.call_with(ALICE, request.clone(), fds(), Class::User);
-    assert!(refused(&reply).contains("is not your tunnel"), "{reply:?}");
+    assert!(refused(&reply).contains(words), "{reply:?}");
     assert_eq!(world.calls(), Vec::<String>::new());
     assert_eq!(world.files(), files);
 }
@@ -65,15 +69,20 @@ fn reload_of_anothers_tunnel() {
 
 #[test]
 fn applications_of_anothers_tunnel() {
-    for tunnel in ["u-work", "root"] {
+    for (tunnel, words) in [
+        ("u-work", "is not your tunnel"),
+        ("root", "has a file of root"),
+    ] {
         let (tunnel, application) = (name(tunnel), "uid:1000".to_owned());
-        is_not_hers(&Request::AppAllow {
+        let allow = Request::AppAllow {
             tunnel: tunnel.clone(),
             application: application.clone(),
-        });
-        is_not_hers(&Request::AppRemove {
+        };
+        is_refused(&allow, words);
+        let remove = Request::AppRemove {
             tunnel,
             application,
-        });
+        };
+        is_refused(&remove, words);
     }
 }
