@@ -3,9 +3,10 @@
 //! The main thread reads messages. Each call has a thread, which
 //!
 //! 1. gets the caller's user ID from the bus,
-//! 2. has the service prepare the request, which reads the descriptors and says which class is needed,
-//! 3. asks polkit for this class,
-//! 4. has the service execute the request, and answers.
+//! 2. asks polkit whether any request of the caller can be authorised, without a dialogue,
+//! 3. has the service prepare the request, which reads the descriptors and says which class is needed,
+//! 4. asks polkit for this class,
+//! 5. has the service execute the request, and answers.
 //!
 //! A caller that goes away meanwhile ends nothing: the service executes a request to its end.
 
@@ -17,13 +18,14 @@ use std::time::Duration;
 use rustix::process::geteuid;
 use taupe_service::{Answer, FromFront, Link, LinkError, MAX_TEXT, Request, SOCKET};
 use thiserror::Error;
+use zbus::connection::Builder;
 use zbus::message::{Flags, Type};
 use zbus::{Connection, Message, MessageStream};
 
 use crate::bus::{BUS, BUS_PATH, BUSY, INTERFACE, NAME, NOT_AUTHORIZED, PATH, REFUSED, next};
 use crate::limits::{Limits, Place};
 use crate::methods::{self, MethodError};
-use crate::polkit::{NotAuthorized, Question, authorize};
+use crate::polkit::{self, NotAuthorized, Question, admit, authorize};
 
 const UNKNOWN_METHOD: &str = "org.freedesktop.DBus.Error.UnknownMethod";
 const INVALID_ARGUMENTS: &str = "org.freedesktop.DBus.Error.InvalidArgs";
@@ -91,7 +93,8 @@ pub(crate) fn run() -> Result<(), FrontError> {
     if geteuid().is_root() {
         return Err(FrontError::Root);
     }
-    let bus = zbus::block_on(Connection::system())?;
+    let builder = Builder::system().method_timeout(polkit::PATIENCE);
+    let bus = zbus::block_on(builder.build())?;
     // It exists before the name does, so that no call is lost.
     let mut stream = MessageStream::from(&bus);
     zbus::block_on(bus.request_name(NAME))?;
@@ -126,7 +129,8 @@ fn dispatch(bus: &Connection, limits: &Limits, message: Message) {
             if message.body().len() > MAX_TEXT {
                 return answer(bus, &message, Err(MethodError::TooLong.into()));
             }
-            let Some(place) = limits.take() else {
+            let sender = header.sender().map(|name| name.as_str().to_owned());
+            let Some(place) = sender.and_then(|sender| limits.take(&sender)) else {
                 return answer(bus, &message, Err(CallError::Busy));
             };
             let (bus, call) = (bus.clone(), message.clone());
@@ -183,6 +187,9 @@ fn serve(bus: &Connection, call: &Message, mut place: Place) -> Result<Done, Cal
     if !place.take_for(caller) {
         return Err(CallError::Busy);
     }
+    let flags = header.primary().flags();
+    let is_interactive = flags.contains(Flags::ALLOW_INTERACTIVE_AUTH);
+    admit(bus, sender, is_interactive)?;
     let (request, descriptors) = methods::read(call)?;
     let (in_words, tunnel) = (methods::in_words(&request), methods::tunnel(&request));
     let link = Link::connect(Path::new(SOCKET)).map_err(CallError::NoService)?;
@@ -193,7 +200,6 @@ fn serve(bus: &Connection, call: &Message, mut place: Place) -> Result<Done, Cal
         Answer::Done { .. } => return Err(LinkError::Invalid.into()),
     };
     drop(descriptors);
-    let flags = header.primary().flags();
     let question = Question {
         sender,
         class,
@@ -201,7 +207,7 @@ fn serve(bus: &Connection, call: &Message, mut place: Place) -> Result<Done, Cal
         caller,
         request: in_words,
         tunnel: &tunnel,
-        is_interactive: flags.contains(Flags::ALLOW_INTERACTIVE_AUTH),
+        is_interactive,
     };
     authorize(bus, &question)?;
     link.set_patience(EXECUTION).map_err(LinkError::from)?;
