@@ -32,6 +32,7 @@
 //! | `passed.rs` | a file from its descriptors |
 //! | `registry.rs` | owners of tunnels, and copies of their files |
 //! | `listed.rs` | files that root lists for a group |
+//! | `context.rs` | state that all requests share |
 //! | `request.rs` | a request and the class that it needs |
 //! | `server.rs` | connections |
 
@@ -42,6 +43,8 @@ mod sealed;
 
 #[cfg(feature = "server")]
 pub mod class;
+#[cfg(feature = "server")]
+mod context;
 #[cfg(feature = "server")]
 mod listed;
 #[cfg(feature = "server")]

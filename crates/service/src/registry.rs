@@ -8,6 +8,7 @@ use std::fs::{self, DirBuilder, File, OpenOptions};
 use std::io::{self, Read as _, Write as _};
 use std::os::unix::fs::{DirBuilderExt as _, MetadataExt as _, OpenOptionsExt as _};
 use std::path::{Path, PathBuf};
+use std::time::{Duration, SystemTime};
 
 use rustix::process::geteuid;
 use serde::{Deserialize, Serialize};
@@ -19,6 +20,9 @@ use crate::passed::MAX_FILE;
 
 /// Bytes of a record, at most.
 const MAX_RECORD: u64 = 4096;
+
+/// Time for a command of an earlier service, which outlives a restart. Its tunnel may not exist yet.
+const COMMAND: Duration = Duration::from_secs(660);
 
 /// Owner of a tunnel.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
@@ -36,6 +40,7 @@ pub(crate) struct Record {
 #[derive(Debug)]
 pub struct Registry {
     folder: PathBuf,
+    opened: SystemTime,
 }
 
 impl Registry {
@@ -54,6 +59,8 @@ impl Registry {
         }
         Ok(Self {
             folder: folder.canonicalize()?,
+            // Times of files may lag behind by a tick of the clock.
+            opened: SystemTime::now() - Duration::from_millis(100),
         })
     }
 
@@ -116,6 +123,29 @@ impl Registry {
             // A listed tunnel has no copy.
             let _ = fs::remove_file(path);
         }
+    }
+
+    /// Removes the files of all tunnels but those that stay, and of those that a command of an earlier service
+    /// may be bringing up.
+    pub(crate) fn tidy(&self, stays: impl Fn(&TunnelName) -> bool) {
+        let entries = fs::read_dir(&self.folder).into_iter().flatten().flatten();
+        for path in entries.map(|entry| entry.path()) {
+            let name = path.file_stem().and_then(|name| name.to_str());
+            let name = name.and_then(|name| name.parse::<TunnelName>().ok());
+            if name.is_some_and(|name| !stays(&name)) && self.is_settled(&path) {
+                // Another request may have removed it.
+                let _ = fs::remove_file(path);
+            }
+        }
+    }
+
+    /// Returns true if this service has written a file, or no command of an earlier one can still use it.
+    fn is_settled(&self, path: &Path) -> bool {
+        let written = fs::symlink_metadata(path).and_then(|data| data.modified());
+        written.is_ok_and(|written| {
+            let age = SystemTime::now().duration_since(written);
+            written >= self.opened || age.is_ok_and(|age| age > COMMAND)
+        })
     }
 
     /// Replaces a file completely or not at all. Nobody else writes to the folder.

@@ -1,25 +1,19 @@
 //! A request, the class that it needs, and its execution.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::fmt::Write as _;
 use std::io;
 use std::os::fd::OwnedFd;
 use std::path::{Path, PathBuf};
+use std::sync::MutexGuard;
 
 use taupe_config::application::Application;
 
 use crate::class::{class_of, cuts_off, is_own, reasons};
-use crate::listed::Listed;
+use crate::context::{Context, Relation};
 use crate::message::{Class, MAX_PATH, Request, Source};
 use crate::name::TunnelName;
 use crate::passed::{self, Passed};
-use crate::registry::{Record, Registry};
-
-/// Tunnels of a user, at most.
-const MAX_TUNNELS: usize = 4;
-
-/// Tunnels of all users, at most.
-const MAX_ALL_TUNNELS: usize = 32;
+use crate::registry::Record;
 
 /// A tunnel that was brought up and not brought down.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
@@ -91,33 +85,11 @@ pub trait Executor: Send + Sync {
     fn flows(&self, view: &FlowView, json: bool) -> Outcome;
 }
 
-/// State that all requests share.
-pub(crate) struct Context<'a> {
-    pub(crate) registry: &'a Registry,
-    pub(crate) listed: &'a Listed,
-    pub(crate) executor: &'a dyn Executor,
-}
-
 /// A valid request with its file.
 pub(crate) struct Prepared {
     caller: u32,
     request: Request,
     passed: Option<Passed>,
-}
-
-/// Relation of a caller to a tunnel.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-enum Relation {
-    /// The caller has brought it up from a file of the caller.
-    Own(Record),
-    /// Root lists it for the caller.
-    Listed(Record),
-    /// Another user has brought it up by a request.
-    OfUser(Record),
-    /// No request has brought it up.
-    OfRoot,
-    /// It is not up.
-    Down,
 }
 
 impl Prepared {
@@ -305,6 +277,10 @@ impl Prepared {
 
     /// Executes the request. The caller of this function holds the tunnel that it changes.
     pub(crate) fn execute(&self, context: &Context<'_>, granted: Class) -> Result<Outcome, String> {
+        let admission = matches!(self.request, Request::Up { .. }).then(|| context.admit());
+        if admission.is_some() {
+            context.tidy_all();
+        }
         // The state may have changed since the class was reported.
         let reasons = self.reasons(context)?;
         let needed = class_of(&reasons);
@@ -312,14 +288,19 @@ impl Prepared {
             let reasons = reasons.join("; ");
             return Err(format!("an administrator must authorise this: {reasons}"));
         }
-        let outcome = self.perform(context, needed);
+        let outcome = self.perform(context, needed, admission);
         if let Some(tunnel) = self.changed_tunnel() {
             context.tidy(tunnel);
         }
         outcome
     }
 
-    fn perform(&self, context: &Context<'_>, needed: Class) -> Result<Outcome, String> {
+    fn perform(
+        &self,
+        context: &Context<'_>,
+        needed: Class,
+        admission: Option<MutexGuard<'_, ()>>,
+    ) -> Result<Outcome, String> {
         let Context {
             registry, executor, ..
         } = context;
@@ -360,6 +341,7 @@ impl Prepared {
                     is_listed: true,
                 };
                 registry.write(tunnel, record, None).map_err(not_written)?;
+                drop(admission);
                 Ok(executor.up(&file, false))
             }
             Request::Up { tunnel, .. } => {
@@ -372,6 +354,7 @@ impl Prepared {
                 };
                 let text = Some(passed.text.as_bytes());
                 registry.write(tunnel, record, text).map_err(not_written)?;
+                drop(admission);
                 // An administrator who consents to applications does not consent to routes.
                 let is_transparent = passed.file.transparent.first.is_some();
                 Ok(executor.up(&registry.copy(tunnel), is_transparent))
@@ -414,150 +397,6 @@ impl Prepared {
                 tunnel,
                 application,
             } => Ok(context.edit(tunnel, application, false, needed)),
-        }
-    }
-}
-
-impl Context<'_> {
-    fn running(&self) -> Result<BTreeMap<String, Running>, String> {
-        let tunnels = self.executor.tunnels();
-        tunnels.map_err(|error| format!("the tunnels are unknown: {error}"))
-    }
-
-    /// Returns the record of a tunnel that is up from the file of the record. Root may have taken the
-    /// tunnel down since, and brought another of this name up.
-    fn valid_record(&self, tunnel: &TunnelName, running: &Running) -> Option<Record> {
-        let record = self.registry.record(tunnel)?;
-        let file = match record.is_listed {
-            true => self.listed.path(tunnel)?,
-            false => self.registry.copy(tunnel),
-        };
-        (running.file.as_deref() == Some(&file)).then_some(record)
-    }
-
-    fn relation(&self, tunnel: &TunnelName, caller: u32) -> Result<Relation, String> {
-        let running = self.running()?;
-        let Some(running) = running.get(tunnel.as_str()) else {
-            return Ok(Relation::Down);
-        };
-        Ok(match self.valid_record(tunnel, running) {
-            None => Relation::OfRoot,
-            Some(record) if record.is_listed => match self.listed.for_user(tunnel, caller) {
-                Some(_) => Relation::Listed(record),
-                None => Relation::OfUser(record),
-            },
-            Some(record) if record.owner == caller => Relation::Own(record),
-            Some(record) => Relation::OfUser(record),
-        })
-    }
-
-    /// Fails if a tunnel is up, or was killed and not taken down.
-    fn is_free(&self, tunnel: &TunnelName) -> Result<(), String> {
-        match self.running()?.contains_key(tunnel.as_str()) {
-            true => Err(format!("{tunnel} is up already")),
-            false => Ok(()),
-        }
-    }
-
-    /// Fails if a user has as many tunnels as are permitted.
-    fn has_room(&self, tunnel: &TunnelName, caller: u32) -> Result<(), String> {
-        let running = self.running()?;
-        let mut records = self.registry.records();
-        records.retain(|(name, _)| name != tunnel && running.contains_key(name.as_str()));
-        let own = records.iter().filter(|(_, record)| record.owner == caller);
-        match (own.count(), records.len()) {
-            (MAX_TUNNELS.., _) => Err(format!("you have {MAX_TUNNELS} tunnels already")),
-            (_, MAX_ALL_TUNNELS..) => Err(format!("users have {MAX_ALL_TUNNELS} tunnels already")),
-            _ => Ok(()),
-        }
-    }
-
-    /// Returns the reason why a user's tunnel could take applications from another tunnel, or give them
-    /// away. Tunnels of class `user` select only processes of their owners.
-    fn other_selections(&self, tunnel: &TunnelName) -> Result<Option<String>, String> {
-        let running = self.running()?;
-        let mut others = running.iter().filter(|(name, running)| {
-            let name = name.parse::<TunnelName>();
-            let record = name.ok().and_then(|name| self.valid_record(&name, running));
-            let is_of_user = record.is_some_and(|it| it.class == Class::User && !it.is_listed);
-            running.selects && !is_of_user
-        });
-        let other = others.find(|(name, _)| *name != tunnel.as_str());
-        Ok(other.map(|(name, _)| format!("{name} selects applications that may be yours")))
-    }
-
-    /// Returns the tunnels that a user may see.
-    fn visible(&self, caller: u32) -> Result<BTreeSet<TunnelName>, String> {
-        let mut visible = BTreeSet::new();
-        for (name, _) in self.registry.records() {
-            if let Relation::Own(_) | Relation::Listed(_) = self.relation(&name, caller)? {
-                visible.insert(name);
-            }
-        }
-        Ok(visible)
-    }
-
-    /// Returns the file of a tunnel that a request has brought up, or the tunnel's name.
-    fn target(&self, tunnel: &TunnelName) -> Target {
-        let running = self.running().unwrap_or_default();
-        let running = running.get(tunnel.as_str());
-        match running.and_then(|running| self.valid_record(tunnel, running)) {
-            Some(record) if !record.is_listed => Target::File(self.registry.copy(tunnel)),
-            Some(_) => match self.listed.path(tunnel) {
-                Some(path) => Target::File(path),
-                None => Target::Name(tunnel.clone()),
-            },
-            None => Target::Name(tunnel.clone()),
-        }
-    }
-
-    fn edit(
-        &self,
-        tunnel: &TunnelName,
-        application: &str,
-        is_allowed: bool,
-        needed: Class,
-    ) -> Outcome {
-        let target = self.target(tunnel);
-        let outcome = self.executor.edit(&target, application, is_allowed);
-        // Its rules may match other users from now on.
-        if needed == Class::Admin
-            && let Some(record) = self.registry.record(tunnel)
-        {
-            let class = Class::Admin;
-            // The owner stays. If the class cannot be written, the tunnel counts as the owner's only.
-            let _ = self
-                .registry
-                .write(tunnel, Record { class, ..record }, None);
-        }
-        outcome
-    }
-
-    fn list(&self, caller: u32) -> Result<Outcome, String> {
-        let running = self.running()?;
-        let mut text = String::new();
-        for name in self.visible(caller)? {
-            let is_listed = self.registry.record(&name).is_some_and(|it| it.is_listed);
-            let whose = if is_listed { "listed" } else { "yours" };
-            let _ = writeln!(text, "{name} up {whose}");
-        }
-        for name in self.listed.names(caller) {
-            if !running.contains_key(name.as_str()) {
-                let _ = writeln!(text, "{name} down listed");
-            }
-        }
-        Ok(Outcome {
-            output: text.into_bytes(),
-            ..Outcome::default()
-        })
-    }
-
-    /// Removes the copy and the owner of a tunnel that does not exist any more.
-    fn tidy(&self, tunnel: &TunnelName) {
-        if let Ok(running) = self.running()
-            && !running.contains_key(tunnel.as_str())
-        {
-            self.registry.remove(tunnel);
         }
     }
 }

@@ -12,12 +12,13 @@ use rustix::net::{SocketFlags, accept_with};
 use tracing::{debug, info, warn};
 
 use crate::class::class_of;
+use crate::context::Context;
 use crate::link::{Link, LinkError};
 use crate::listed::Listed;
 use crate::message::{Answer, FromFront, MAX_ERRORS, MAX_OUTPUT};
 use crate::name::TunnelName;
 use crate::registry::Registry;
-use crate::request::{Context, Executor, Outcome, Prepared};
+use crate::request::{Executor, Outcome, Prepared};
 use crate::sealed::seal;
 
 /// Connections at one time, at most.
@@ -52,6 +53,10 @@ pub struct Server(Arc<Shared>);
 struct Shared {
     settings: Settings,
     counts: Mutex<Counts>,
+    /// Tunnels that a request changes now.
+    changing: Mutex<BTreeSet<TunnelName>>,
+    /// See [`Context::admission`].
+    admission: Mutex<()>,
 }
 
 /// Requests that are in progress.
@@ -59,18 +64,20 @@ struct Shared {
 struct Counts {
     connections: usize,
     callers: HashMap<u32, usize>,
-    /// Tunnels that a request changes now.
-    changing: BTreeSet<TunnelName>,
 }
 
 impl Server {
-    /// Returns a service.
+    /// Returns a service. Files of tunnels that root has taken down are removed.
     #[must_use]
     pub fn new(settings: Settings) -> Self {
-        Self(Arc::new(Shared {
+        let shared = Shared {
             settings,
             counts: Mutex::default(),
-        }))
+            changing: Mutex::default(),
+            admission: Mutex::default(),
+        };
+        shared.context().tidy_all();
+        Self(Arc::new(shared))
     }
 
     /// Serves connections to a listening socket until it fails.
@@ -134,11 +141,17 @@ impl Shared {
         self.counts.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
+    fn changing(&self) -> MutexGuard<'_, BTreeSet<TunnelName>> {
+        self.changing.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
     fn context(&self) -> Context<'_> {
         Context {
             registry: &self.settings.registry,
             listed: &self.settings.listed,
             executor: &*self.settings.executor,
+            changing: &self.changing,
+            admission: &self.admission,
         }
     }
 
@@ -238,7 +251,7 @@ impl<'a> ChangePlace<'a> {
         let Some(tunnel) = tunnel else {
             return Ok(None);
         };
-        match shared.counts().changing.insert(tunnel.clone()) {
+        match shared.changing().insert(tunnel.clone()) {
             true => Ok(Some(Self(shared, tunnel.clone()))),
             false => Err(format!(
                 "another request changes {tunnel} now; try again later"
@@ -249,7 +262,7 @@ impl<'a> ChangePlace<'a> {
 
 impl Drop for ChangePlace<'_> {
     fn drop(&mut self) {
-        self.0.counts().changing.remove(&self.1);
+        self.0.changing().remove(&self.1);
     }
 }
 

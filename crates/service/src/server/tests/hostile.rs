@@ -1,6 +1,7 @@
 //! Hostile requests. Each is refused in one line and changes nothing.
 
 mod others;
+mod quota;
 
 use super::world::{ALICE, BOB, Reply, World, name, refused, seals, up};
 use crate::message::{Answer, Class, FromFront, Request, Source};

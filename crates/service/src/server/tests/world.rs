@@ -30,6 +30,10 @@ struct State {
     calls: Vec<String>,
     tunnels: BTreeMap<String, Running>,
     status: u8,
+    /// Commands that bring up a tunnel wait while this is true.
+    is_held: bool,
+    /// Commands that wait.
+    waiting: usize,
 }
 
 /// Commands that only note that they were executed.
@@ -70,6 +74,11 @@ impl Executor for Commands {
 
     fn up(&self, file: &Path, is_transparent: bool) -> Outcome {
         let how = if is_transparent { " transparent" } else { "" };
+        self.0.lock().expect("state").waiting += 1;
+        while self.0.lock().expect("state").is_held {
+            thread::yield_now();
+        }
+        self.0.lock().expect("state").waiting -= 1;
         let outcome = self.note(format!("up {}{how}", file.display()));
         if outcome.status == 0 {
             let running = Running {
@@ -194,14 +203,7 @@ impl World {
         fs::create_dir_all(&listed).expect("folder");
         fs::set_permissions(&listed, Permissions::from_mode(0o755)).expect("mode");
         let state = Arc::<Mutex<State>>::default();
-        let server = Server::new(Settings {
-            front,
-            registry: Registry::open(&folder.join("registry")).expect("registry"),
-            listed: Listed::new(&listed, "root"),
-            executor: Box::new(Commands(Arc::clone(&state))),
-            patience: Duration::from_secs(10),
-            authentication: Duration::from_secs(10),
-        });
+        let server = server(&folder, front, &state);
         Self {
             folder,
             state,
@@ -268,6 +270,21 @@ impl World {
             .get_mut(name)
             .expect("a tunnel")
             .is_transparent = false;
+    }
+
+    /// Lets commands that bring up a tunnel wait, or go on.
+    pub(super) fn hold(&self, is_held: bool) {
+        self.state.lock().expect("state").is_held = is_held;
+    }
+
+    /// Returns the number of commands that wait.
+    pub(super) fn waiting(&self) -> usize {
+        self.state.lock().expect("state").waiting
+    }
+
+    /// Starts the service again.
+    pub(super) fn restart(&mut self) {
+        self.server = server(&self.folder, geteuid().as_raw(), &self.state);
     }
 
     /// Simulates root's `taupe down`.
@@ -357,6 +374,17 @@ impl World {
         thread.join().expect("served");
         Reply(answer, output.unwrap_or_default())
     }
+}
+
+fn server(folder: &Path, front: u32, state: &Arc<Mutex<State>>) -> Server {
+    Server::new(Settings {
+        front,
+        registry: Registry::open(&folder.join("registry")).expect("registry"),
+        listed: Listed::new(&folder.join("listed"), "root"),
+        executor: Box::new(Commands(Arc::clone(state))),
+        patience: Duration::from_secs(10),
+        authentication: Duration::from_secs(10),
+    })
 }
 
 impl Drop for World {
