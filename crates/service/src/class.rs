@@ -11,7 +11,7 @@
 use std::fmt;
 
 use taupe_config::application::{Application, User};
-use taupe_config::file::{File, KillSwitch, SystemBus, Table};
+use taupe_config::file::{Endpoint, File, KillSwitch, SystemBus, Table};
 
 use crate::message::Class;
 use crate::name::TunnelName;
@@ -19,6 +19,12 @@ use crate::name::TunnelName;
 /// First characters of the name of each tunnel that needs only [`Class::User`]. A firewall may trust an
 /// interface by its name, and root's tunnels have names of their own.
 pub const USER_PREFIX: &str = "u-";
+
+/// Peers in a file of class [`Class::User`], at most. Root's processes hold state and send datagrams for each.
+pub(crate) const MAX_PEERS: usize = 64;
+
+/// Endpoints in a file of class [`Class::User`] that are names, at most. Root's `taupe up` resolves each.
+pub(crate) const MAX_NAMES: usize = 16;
 
 /// The first port that needs no right.
 const FIRST_USER_PORT: u16 = 1024;
@@ -156,6 +162,22 @@ pub fn reasons(file: &File, tunnel: &TunnelName, caller: u32) -> Vec<AdminReason
     reasons
 }
 
+/// Returns the reason why a file of class [`Class::User`] is too large, if it is.
+#[must_use]
+pub(crate) fn excess(file: &File) -> Option<String> {
+    let is_name = |endpoint: &Option<Endpoint>| matches!(endpoint, Some(Endpoint::Name { .. }));
+    let names = file.peers.iter().filter(|peer| is_name(&peer.endpoint));
+    match (file.peers.len(), names.count()) {
+        (peers, _) if peers > MAX_PEERS => Some(format!(
+            "the file has {peers} peers, and a user's file may have {MAX_PEERS}"
+        )),
+        (_, names) if names > MAX_NAMES => Some(format!(
+            "the file has {names} endpoints with a name, and a user's file may have {MAX_NAMES}; write addresses"
+        )),
+        _ => None,
+    }
+}
+
 /// Returns true if an application is all processes of a user, and no others.
 #[must_use]
 pub(crate) fn is_own(application: &Application, user: u32) -> bool {
@@ -175,7 +197,7 @@ pub(crate) fn cuts_off(file: &File, user: u32) -> bool {
 
 #[cfg(test)]
 mod tests {
-    use super::{AdminReason, cuts_off, reasons};
+    use super::{AdminReason, MAX_NAMES, MAX_PEERS, cuts_off, excess, reasons};
     use taupe_config::file::{Dialect, File, parse};
 
     const KEY: &str = "AAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAGE=";
@@ -266,6 +288,28 @@ mod tests {
         }
         assert_eq!(of("KillSwitch = app"), [AdminReason::AllApplications]);
         assert_eq!(of(""), [AdminReason::AdapterMode]);
+    }
+
+    #[test]
+    fn files_of_users_have_few_peers_and_few_names() {
+        let with = |count: usize, host: &str| {
+            let peers: String = (0..count)
+                .map(|number| {
+                    let key = format!("{number:02}{:A<41}=", "");
+                    format!("[Peer]\nPublicKey = {key}\nEndpoint = {host}:51820\n")
+                })
+                .collect();
+            let text = format!("[Interface]\nPrivateKey = {KEY}\n{OWN}{peers}");
+            let parsed = parse(text.as_bytes(), Dialect::Taupe);
+            let problems = parsed.diagnostics;
+            excess(&parsed.file.unwrap_or_else(|| panic!("{problems:?}")))
+        };
+        assert_eq!(with(MAX_PEERS, "192.0.2.1"), None);
+        let many = with(MAX_PEERS + 1, "192.0.2.1").expect("too many");
+        assert!(many.contains("65 peers"), "{many}");
+        assert_eq!(with(MAX_NAMES, "example.org"), None);
+        let many = with(MAX_NAMES + 1, "example.org").expect("too many");
+        assert!(many.contains("17 endpoints with a name"), "{many}");
     }
 
     #[test]

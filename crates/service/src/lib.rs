@@ -34,6 +34,7 @@
 //! | `listed.rs` | files that root lists for a group |
 //! | `context.rs` | state that all requests share |
 //! | `request.rs` | a request and the class that it needs |
+//! | `audit.rs` | lines of the log |
 //! | `server.rs` | connections |
 
 mod link;
@@ -41,6 +42,8 @@ mod message;
 mod name;
 mod sealed;
 
+#[cfg(feature = "server")]
+mod audit;
 #[cfg(feature = "server")]
 pub mod class;
 #[cfg(feature = "server")]

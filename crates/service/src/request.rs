@@ -8,7 +8,7 @@ use std::sync::MutexGuard;
 
 use taupe_config::application::Application;
 
-use crate::class::{class_of, cuts_off, is_own, reasons};
+use crate::class::{class_of, cuts_off, excess, is_own, reasons};
 use crate::context::{Context, Relation};
 use crate::message::{Class, MAX_PATH, Request, Source};
 use crate::name::TunnelName;
@@ -254,6 +254,13 @@ impl Prepared {
             );
         }
         let reasons = reasons(&passed.file, tunnel, self.caller);
+        // An administrator who consents to a file also consents to its size.
+        if self.caller != 0
+            && reasons.is_empty()
+            && let Some(excess) = excess(&passed.file)
+        {
+            return Err(excess);
+        }
         Ok(reasons.iter().map(ToString::to_string).collect())
     }
 

@@ -11,11 +11,12 @@ use rustix::io::Errno;
 use rustix::net::{SocketFlags, accept_with};
 use tracing::{debug, info, warn};
 
+use crate::audit::{Audit, one_line};
 use crate::class::class_of;
 use crate::context::Context;
 use crate::link::{Link, LinkError};
 use crate::listed::Listed;
-use crate::message::{Answer, FromFront, MAX_ERRORS, MAX_OUTPUT};
+use crate::message::{Answer, Class, FromFront, MAX_ERRORS, MAX_OUTPUT, Request};
 use crate::name::TunnelName;
 use crate::registry::Registry;
 use crate::request::{Executor, Outcome, Prepared};
@@ -127,7 +128,7 @@ impl Server {
             // The front may have gone.
             let _ = link.send(
                 &Answer::Refused {
-                    reason: one_line(&reason),
+                    reason: one_line(&reason, MAX_REASON),
                 },
                 &[],
             );
@@ -162,8 +163,8 @@ impl Shared {
         if peer != settings.front {
             return Err(format!("user {peer} may not use this socket"));
         }
-        let patience = |time| link.set_patience(time).map_err(|error| error.to_string());
-        patience(settings.patience)?;
+        link.set_patience(settings.patience)
+            .map_err(|error| error.to_string())?;
         let (message, descriptors) = match link.receive() {
             Err(LinkError::Closed) => return Ok(()),
             received => received.map_err(|error| error.to_string())?,
@@ -171,16 +172,38 @@ impl Shared {
         let FromFront::Prepare { caller, request } = message else {
             return Err("no request is prepared on this connection".to_owned());
         };
+        let mut audit = Audit::new(caller, &request);
+        let answered = self.answer(link, (caller, request), descriptors, &mut audit);
+        if let Err(reason) = &answered {
+            info!("{}", audit.refused(reason));
+        }
+        answered
+    }
+
+    /// Prepares and executes a request.
+    fn answer(
+        &self,
+        link: &Link,
+        (caller, request): (u32, Request),
+        descriptors: Vec<OwnedFd>,
+        audit: &mut Audit,
+    ) -> Result<(), String> {
         let _place = CallerPlace::take(self, caller)?;
         let prepared = Prepared::new(caller, request, descriptors)?;
         let reasons = prepared.reasons(&self.context())?;
         let class = class_of(&reasons);
+        audit.set_needs(class, &reasons);
         send(link, &Answer::Needs { class, reasons })?;
 
-        patience(settings.authentication)?;
+        let authentication = self.settings.authentication;
+        link.set_patience(authentication)
+            .map_err(|error| error.to_string())?;
         let (message, descriptors): (FromFront, _) = match link.receive() {
             // The user has not been authorised, or has gone.
-            Err(LinkError::Closed) => return Ok(()),
+            Err(LinkError::Closed) => {
+                info!("{}", audit.not_authorized());
+                return Ok(());
+            }
             received => received.map_err(|error| error.to_string())?,
         };
         let FromFront::Execute { caller, granted } = message else {
@@ -195,8 +218,8 @@ impl Shared {
             output,
             errors,
         } = prepared.execute(&self.context(), granted)?;
-        if let Some(tunnel) = prepared.changed_tunnel() {
-            info!(%tunnel, caller, ?granted, status, "executed a request");
+        if prepared.changed_tunnel().is_some() || class == Class::Admin {
+            info!("{}", audit.executed(status));
         }
         let errors = readable(&errors, MAX_ERRORS);
         let output = seal(output.get(..MAX_OUTPUT).unwrap_or(&output));
@@ -264,12 +287,6 @@ impl Drop for ChangePlace<'_> {
     fn drop(&mut self) {
         self.0.changing().remove(&self.1);
     }
-}
-
-/// Returns a reason without control characters.
-fn one_line(reason: &str) -> String {
-    let plain = reason.chars().map(|c| if c.is_control() { ' ' } else { c });
-    plain.take(MAX_REASON).collect()
 }
 
 /// Returns the beginning of a command's output without characters that control a terminal.

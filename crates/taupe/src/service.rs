@@ -5,21 +5,24 @@
 
 use crate::system::{disable_core_files, notify_ready};
 use crate::{FAILED, complain, flows, logging, status};
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::fs::{Mode, Uid, chmod, chown};
+use rustix::io::Errno;
 use rustix::net::sockopt::socket_acceptconn;
 use rustix::net::{
     AddressFamily, SocketAddrUnix, SocketFlags, SocketType, bind, listen, socket_with,
 };
+use rustix::process::{Pid, PidfdFlags, Signal, pidfd_open, pidfd_send_signal};
 use std::collections::{BTreeMap, BTreeSet};
 use std::ffi::OsStr;
 use std::fs;
 use std::io::{self, Read};
 use std::os::fd::{AsFd as _, OwnedFd};
 use std::os::unix::process::CommandExt as _;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::process::{Command, ExitCode, Stdio};
 use std::thread;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 use taupe_adapter::State;
 use taupe_inspect::is_root;
 use taupe_inspect::json;
@@ -30,12 +33,16 @@ use taupe_service::{
     REGISTRY_FOLDER, Registry, Running, SOCKET, Server, Settings, Target, TunnelName,
 };
 use taupe_transparent::capture::is_in_effect;
+use tracing::warn;
 
 /// Time for the front to send a message.
 const PATIENCE: Duration = Duration::from_secs(10);
 
 /// Time for a user to authenticate.
 const AUTHENTICATION: Duration = Duration::from_secs(300);
+
+/// Time for a command, and then to end after SIGTERM.
+const COMMAND: [Duration; 2] = [Duration::from_secs(600), Duration::from_secs(10)];
 
 /// Connections that wait to be accepted, at most.
 const BACKLOG: i32 = 64;
@@ -65,6 +72,8 @@ enum ServiceError {
     Socket(#[source] io::Error),
     #[error("cannot use {REGISTRY_FOLDER}: {0}")]
     Registry(#[source] io::Error),
+    #[error("cannot find this program: {0}")]
+    Program(#[source] io::Error),
     #[error("cannot accept connections: {0}")]
     Accept(#[source] io::Error),
 }
@@ -88,12 +97,15 @@ fn run() -> Result<(), ServiceError> {
     logging::begin(logging::level(level.as_deref().or(Some("info"))));
     let front = user_id(FRONT_USER).ok_or(ServiceError::NoFront)?;
     let registry = Registry::open(Path::new(REGISTRY_FOLDER)).map_err(ServiceError::Registry)?;
+    // An upgrade replaces the file. After that, commands run the new one, and the path of this process's program
+    // ends in "(deleted)".
+    let program = std::env::current_exe().map_err(ServiceError::Program)?;
     let listener = listener(front).map_err(ServiceError::Socket)?;
     let server = Server::new(Settings {
         front,
         registry,
         listed: Listed::new(Path::new(LISTED_FOLDER), GROUP),
-        executor: Box::new(Commands),
+        executor: Box::new(Commands { program }),
         patience: PATIENCE,
         authentication: AUTHENTICATION,
     });
@@ -126,7 +138,24 @@ fn listener(front: u32) -> io::Result<OwnedFd> {
 }
 
 /// Commands of this program.
-struct Commands;
+struct Commands {
+    program: PathBuf,
+}
+
+impl Commands {
+    /// Runs this program again with these arguments, and waits for its end.
+    fn execute<'a>(&self, arguments: impl IntoIterator<Item = &'a OsStr>) -> Outcome {
+        let mut command = Command::new(&self.program);
+        command.arg0("taupe").args(arguments);
+        match run_command(command, COMMAND) {
+            Ok(outcome) => outcome,
+            Err(error) => failed(
+                &format_args!("cannot run {}: {error}", self.program.display()),
+                FAILED,
+            ),
+        }
+    }
+}
 
 impl Executor for Commands {
     fn tunnels(&self) -> io::Result<BTreeMap<String, Running>> {
@@ -152,22 +181,22 @@ impl Executor for Commands {
         // On a kernel without the features of transparent mode, it fails.
         let mode = is_transparent.then_some(OsStr::new("--transparent"));
         let words = [OsStr::new("up")].into_iter().chain(mode);
-        execute(words.chain([file.as_os_str()]))
+        self.execute(words.chain([file.as_os_str()]))
     }
 
     fn down(&self, target: &Target) -> Outcome {
-        execute([OsStr::new("down"), word(target)])
+        self.execute([OsStr::new("down"), word(target)])
     }
 
     fn reload(&self, file: &Path) -> Outcome {
-        execute([OsStr::new("reload"), file.as_os_str()])
+        self.execute([OsStr::new("reload"), file.as_os_str()])
     }
 
     fn edit(&self, target: &Target, application: &str, is_allowed: bool) -> Outcome {
         let action = if is_allowed { "allow" } else { "remove" };
         let words = [OsStr::new("app"), OsStr::new(action), word(target)];
         // An application may begin with a dash.
-        execute(
+        self.execute(
             words
                 .into_iter()
                 .chain([OsStr::new("--"), OsStr::new(application)]),
@@ -237,24 +266,9 @@ fn failed(error: &dyn std::fmt::Display, status: u8) -> Outcome {
     }
 }
 
-/// Runs this program again with these arguments, and waits for its end.
-fn execute<'a>(arguments: impl IntoIterator<Item = &'a OsStr>) -> Outcome {
-    match try_execute(arguments) {
-        Ok(outcome) => outcome,
-        Err(error) => failed(
-            &format_args!("cannot run this program again: {error}"),
-            FAILED,
-        ),
-    }
-}
-
-fn try_execute<'a>(arguments: impl IntoIterator<Item = &'a OsStr>) -> io::Result<Outcome> {
-    let mut command = Command::new(std::env::current_exe()?);
-    command
-        .arg0("taupe")
-        .args(arguments)
-        .current_dir("/")
-        .env_clear();
+/// Runs a command, and waits for its end. It gets SIGTERM after the first time, and SIGKILL after the second.
+fn run_command(mut command: Command, times: [Duration; 2]) -> io::Result<Outcome> {
+    command.current_dir("/").env_clear();
     let inherited = VARIABLES.map(|name| (name, std::env::var_os(name)));
     for (name, value) in inherited {
         command.envs(value.map(|value| (name, value)));
@@ -265,7 +279,9 @@ fn try_execute<'a>(arguments: impl IntoIterator<Item = &'a OsStr>) -> io::Result
         .stderr(Stdio::piped())
         .spawn()?;
     let (output, errors) = (child.stdout.take(), child.stderr.take());
+    let process = pidfd_open(Pid::from_child(&child), PidfdFlags::empty())?;
     let (output, errors) = thread::scope(|scope| {
+        scope.spawn(|| end_in_time(&process, times));
         let output = scope.spawn(|| beginning(output, MAX_OUTPUT));
         let errors = beginning(errors, MAX_ERRORS);
         (output.join().unwrap_or_default(), errors)
@@ -279,6 +295,32 @@ fn try_execute<'a>(arguments: impl IntoIterator<Item = &'a OsStr>) -> io::Result
     })
 }
 
+/// Waits for the end of a process, and ends it after these times.
+fn end_in_time(process: &OwnedFd, [time, grace]: [Duration; 2]) {
+    for (time, signal) in [(time, Signal::TERM), (grace, Signal::KILL)] {
+        if has_ended(process, time) {
+            return;
+        }
+        warn!(?signal, "a command takes too long");
+        // It fails only if the process has ended.
+        let _ = pidfd_send_signal(process, signal);
+    }
+}
+
+/// Waits for the end of a process. Returns false if it has not ended in this time.
+fn has_ended(process: &OwnedFd, time: Duration) -> bool {
+    let end = Instant::now() + time;
+    loop {
+        let left = end.saturating_duration_since(Instant::now());
+        let timeout = Timespec::try_from(left).ok();
+        match poll(&mut [PollFd::new(process, PollFlags::IN)], timeout.as_ref()) {
+            Ok(0) => return false,
+            Err(Errno::INTR) => {}
+            Ok(_) | Err(_) => return true,
+        }
+    }
+}
+
 /// Reads a pipe to its end, and returns the first `most` bytes.
 fn beginning(pipe: Option<impl Read>, most: usize) -> Vec<u8> {
     let mut text = Vec::new();
@@ -288,4 +330,37 @@ fn beginning(pipe: Option<impl Read>, most: usize) -> Vec<u8> {
         let _ = io::copy(&mut pipe, &mut io::sink());
     }
     text
+}
+
+#[cfg(test)]
+mod tests {
+    use super::run_command;
+    use std::process::Command;
+    use std::time::{Duration, Instant};
+
+    const SOON: Duration = Duration::from_millis(300);
+    const LATE: Duration = Duration::from_secs(500);
+
+    fn run(script: &str, times: [Duration; 2]) -> super::Outcome {
+        let mut command = Command::new("/bin/sh");
+        command.args(["-c", script]);
+        let begin = Instant::now();
+        let outcome = run_command(command, times).expect("a shell");
+        assert!(begin.elapsed() < LATE, "it was not ended");
+        outcome
+    }
+
+    #[test]
+    fn commands_end_in_time() {
+        let outcome = run("echo done; exit 3", [LATE, LATE]);
+        assert_eq!((outcome.status, &*outcome.output), (3, &b"done\n"[..]));
+        let outcome = run(
+            "trap 'echo ended; exit 4' TERM; while :; do :; done",
+            [SOON, LATE],
+        );
+        assert_eq!((outcome.status, &*outcome.output), (4, &b"ended\n"[..]));
+        // It ignores SIGTERM.
+        let outcome = run("trap '' TERM; echo begun; exec sleep 600", [SOON, SOON]);
+        assert_eq!((outcome.status, &*outcome.output), (1, &b"begun\n"[..]));
+    }
 }

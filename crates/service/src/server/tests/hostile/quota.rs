@@ -1,6 +1,6 @@
 //! Requests that compete for a user's last place, and files that outlive their tunnels.
 
-use super::OWN;
+use super::{OWN, is_refused};
 use crate::message::{Answer, Class, FromFront};
 use crate::server::tests::world::{ALICE, World, refused, seals, up};
 use std::fs::File;
@@ -79,4 +79,16 @@ fn files_of_tunnels_that_root_took_down() {
     }
     world.restart();
     assert_eq!(world.files(), files(&["u-2.conf", "u-2.json"]));
+}
+
+#[test]
+fn a_file_with_many_peers() {
+    let world = World::new();
+    // One more is in each file of these tests.
+    let peers: String = (0..64)
+        .map(|number| format!("\n[Peer]\nPublicKey = {number:02}{:A<41}=", ""))
+        .collect();
+    let lines = format!("{OWN}{peers}");
+    let reply = world.up(ALICE, "u-home", &lines, Class::Admin);
+    is_refused(&world, &reply, "the file has 65 peers");
 }
