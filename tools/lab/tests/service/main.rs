@@ -17,6 +17,8 @@ fn main() {
         SystemTest::new("an_administrator_agrees", users::administrator),
         SystemTest::new("a_password_in_the_terminal", users::password),
         SystemTest::new("tunnels_outlive_the_service", users::restart),
+        SystemTest::new("the_package_is_removed", users::removal),
+        SystemTest::new("root_takes_a_users_tunnel_down", users::down_by_root),
         SystemTest::new("a_socket_of_systemd", users::passed_socket),
         SystemTest::new("without_the_service_as_before", users::without_service),
         SystemTest::new("nobody_to_ask_is_a_refusal", refusals::nobody_to_ask),

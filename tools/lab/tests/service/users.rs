@@ -262,7 +262,7 @@ pub(crate) fn password() -> Result<()> {
     answer("pam_permit.so")?;
     let attempt = in_terminal()?;
     ensure!(attempt.status == Some(0), "{attempt:?}");
-    ensure!(attempt.stdout.contains("(tunnel full)"), "{attempt:?}");
+    ensure!(attempt.stdout.contains("to bring up full. It concerns"), "{attempt:?}");
     is_seen(&world, "bob", INSIDE)?;
     // The consent was for that command only.
     let other = world.file("alice", "other", "")?;
@@ -283,4 +283,64 @@ pub(crate) fn passed_socket() -> Result<()> {
     world.succeed("alice", &["up", &file])?;
     is_seen(&world, "alice", INSIDE)?;
     world.succeed("alice", &["down", "u-home"]).map(drop)
+}
+
+/// Runs a script of the package as dpkg does, without the programs that remove users.
+fn run_script(world: &World, name: &str, word: &str) -> Result<()> {
+    const PACKAGING: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../../packaging/debian");
+    let script = format!("{PACKAGING}/taupe-service.{name}");
+    let program = crate::world::taupe()?;
+    let folder = program.trim_end_matches("/taupe");
+    let path = format!("PATH={folder}:/usr/bin:/bin");
+    world
+        .near
+        .run(&["env", &path, "sh", &script, word])
+        .map(drop)
+}
+
+/// Removal of the package takes users' tunnels down. Its purge leaves the copies of tunnels that are up.
+pub(crate) fn removal() -> Result<()> {
+    let world = World::new()?;
+    let before = world.state()?;
+    let folder = "/run/taupe-service/tunnels";
+    let file = world.file("alice", "u-home", OWN)?;
+    world.succeed("alice", &["up", &file])?;
+    run_script(&world, "postrm", "purge")?;
+    let copy = format!("{folder}/u-home.conf");
+    ensure!(fs::exists(&copy).unwrap_or(false), "the copy is gone");
+    run_script(&world, "prerm", "remove")?;
+    is_seen(&world, "alice", OUTSIDE)?;
+    ensure!(!fs::exists(&copy).unwrap_or(true), "the copy is left");
+    let after = world.state()?;
+    ensure!(after == before, "{after}instead of\n{before}");
+    // The copy of a tunnel that does not exist is not worth keeping.
+    fs::write(&copy, "").map_err(Error::io(&*copy))?;
+    run_script(&world, "postrm", "purge")?;
+    ensure!(!fs::exists(folder).unwrap_or(true), "{folder} is left");
+    Ok(())
+}
+
+/// A tunnel of root that selects a user's processes is refused while the user's tunnel is up. Root can take
+/// that down by its name. The next request removes its copy.
+pub(crate) fn down_by_root() -> Result<()> {
+    let world = World::new()?;
+    let file = world.file("alice", "u-home", OWN)?;
+    world.succeed("alice", &["up", &file])?;
+    let program = crate::world::taupe()?;
+    let text = world.server.file("", "AllowedIPs = 198.51.100.0/24");
+    let text = text.replacen("[Peer]", &format!("{OWN}\n[Peer]"), 1);
+    let path = write("alice", "vpn.conf", &text)?;
+    let refused = world.near.attempt(&[&program, "up", &path])?;
+    ensure!(
+        refused.status == Some(1) && refused.stderr.contains("u-home"),
+        "{refused:?}"
+    );
+    is_seen(&world, "alice", INSIDE)?;
+    world.near.run(&[&program, "down", "u-home"])?;
+    is_seen(&world, "alice", OUTSIDE)?;
+    let other = world.file("alice", "u-other", OWN)?;
+    world.succeed("alice", &["up", &other])?;
+    let copy = "/run/taupe-service/tunnels/u-home.conf";
+    ensure!(!fs::exists(copy).unwrap_or(true), "the copy is left");
+    world.succeed("alice", &["down", "u-other"]).map(drop)
 }
