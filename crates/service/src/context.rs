@@ -4,11 +4,11 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Write as _;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
+use crate::executor::{Executor, Outcome, Running, Target};
 use crate::listed::Listed;
 use crate::message::Class;
 use crate::name::TunnelName;
 use crate::registry::{Record, Registry};
-use crate::request::{Executor, Outcome, Running, Target};
 
 /// Tunnels of a user, at most.
 const MAX_TUNNELS: usize = 4;

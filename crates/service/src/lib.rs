@@ -32,6 +32,7 @@
 //! | `passed.rs` | a file from its descriptors |
 //! | `registry.rs` | owners of tunnels, and copies of their files |
 //! | `listed.rs` | files that root lists for a group |
+//! | `executor.rs` | execution of commands |
 //! | `context.rs` | state that all requests share |
 //! | `request.rs` | a request and the class that it needs |
 //! | `audit.rs` | lines of the log |
@@ -48,6 +49,8 @@ mod audit;
 pub mod class;
 #[cfg(feature = "server")]
 mod context;
+#[cfg(feature = "server")]
+mod executor;
 #[cfg(feature = "server")]
 mod listed;
 #[cfg(feature = "server")]
@@ -68,11 +71,12 @@ pub use name::{InvalidName, TunnelName};
 pub use sealed::{SealError, read_sealed, seal};
 
 #[cfg(feature = "server")]
+pub use executor::{Executor, FlowView, Outcome, Running, Target};
+#[cfg(feature = "server")]
 pub use listed::Listed;
 #[cfg(feature = "server")]
 pub use registry::Registry;
 #[cfg(feature = "server")]
-pub use request::{Executor, FlowView, Outcome, Running, Target};
 #[cfg(feature = "server")]
 pub use server::{Server, Settings};
 

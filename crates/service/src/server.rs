@@ -14,12 +14,13 @@ use tracing::{debug, info, warn};
 use crate::audit::{Audit, one_line};
 use crate::class::class_of;
 use crate::context::Context;
+use crate::executor::{Executor, Outcome};
 use crate::link::{Link, LinkError};
 use crate::listed::Listed;
 use crate::message::{Answer, Class, FromFront, MAX_ERRORS, MAX_OUTPUT, Request};
 use crate::name::TunnelName;
 use crate::registry::Registry;
-use crate::request::{Executor, Outcome, Prepared};
+use crate::request::Prepared;
 use crate::sealed::seal;
 
 /// Connections at one time, at most.

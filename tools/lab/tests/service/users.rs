@@ -262,7 +262,10 @@ pub(crate) fn password() -> Result<()> {
     answer("pam_permit.so")?;
     let attempt = in_terminal()?;
     ensure!(attempt.status == Some(0), "{attempt:?}");
-    ensure!(attempt.stdout.contains("to bring up full. It concerns"), "{attempt:?}");
+    ensure!(
+        attempt.stdout.contains("to bring up full. It concerns"),
+        "{attempt:?}"
+    );
     is_seen(&world, "bob", INSIDE)?;
     // The consent was for that command only.
     let other = world.file("alice", "other", "")?;

@@ -1,12 +1,12 @@
 //! A service with simulated commands, and its front.
 
+use crate::executor::{Executor, FlowView, Outcome, Running, Target};
 use crate::link::Link;
 use crate::listed::Listed;
 use crate::message::{Answer, Class, FromFront, Request, Source};
 use crate::name::TunnelName;
 use crate::passed::tests::{KEY, text};
 use crate::registry::Registry;
-use crate::request::{Executor, FlowView, Outcome, Running, Target};
 use crate::sealed::{read_sealed, seal};
 use crate::server::{Server, Settings};
 use rustix::process::geteuid;
