@@ -33,8 +33,9 @@ const INVALID_ARGUMENTS: &str = "org.freedesktop.DBus.Error.InvalidArgs";
 /// Time for the service to prepare a request.
 const PREPARATION: Duration = Duration::from_secs(30);
 
-/// Time for the service to execute a request, such as `taupe up` with a slow name server.
-const EXECUTION: Duration = Duration::from_secs(600);
+/// Time for the service to execute a request, such as `taupe up` with a slow name server. The service ends a
+/// command after 610 seconds.
+const EXECUTION: Duration = Duration::from_secs(630);
 
 /// Reason why the front ends.
 #[derive(Debug, Error)]

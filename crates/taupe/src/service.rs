@@ -38,8 +38,8 @@ use tracing::warn;
 /// Time for the front to send a message.
 const PATIENCE: Duration = Duration::from_secs(10);
 
-/// Time for a user to authenticate.
-const AUTHENTICATION: Duration = Duration::from_secs(300);
+/// Time for a user to authenticate. The front gives polkit 300 seconds.
+const AUTHENTICATION: Duration = Duration::from_secs(330);
 
 /// Time for a command, and then to end after SIGTERM.
 const COMMAND: [Duration; 2] = [Duration::from_secs(600), Duration::from_secs(10)];
