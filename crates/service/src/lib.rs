@@ -9,7 +9,7 @@
 //!
 //! The front is the only client of the service's socket. It says for which user a request is, and which
 //! class of authorisation polkit has granted. **The service computes itself which class a request
-//! needs**, from the file that comes with it ([`class`]), and refuses a request that was granted less.
+//! needs**, from the file that comes with it (`class.rs`), and refuses a request that was granted less.
 //!
 //! A connection carries one request:
 //!
