@@ -1,5 +1,6 @@
 //! Evidence about an application's traffic: which tunnel it uses, and how captured packets are
-//! classified. This module has no sockets; the command captures packets and sends the probes.
+//! classified. This module lists processes, sockets and routes; the command captures packets and sends
+//! the probes.
 //!
 //! ```text
 //! captured packet ─┬─ carries a nonce ───────────────► the probe with this nonce
@@ -10,6 +11,7 @@
 //! A *nonce* is a text that only this run knows and that is in each probe's packet. It is recognised
 //! also in a packet that another program has made of the probe's, such as a resolver's query.
 
+mod members;
 mod nonce;
 mod observation;
 mod packet;
@@ -17,6 +19,7 @@ mod report;
 mod sockets;
 mod target;
 
+pub use members::Members;
 pub use nonce::Nonces;
 pub use observation::{CLEAR_LISTED, ClearFlow, Observation, Observed, Sighting, TcpProbe};
 pub use report::{

@@ -198,7 +198,7 @@ fn run(order: &ProveOrder, arguments: &[OsString]) -> Result<ProofReport, ProveE
     watch.until(CONTROL_TIME, &interrupt, |watch| {
         !control.is_tried() || watch.has_seen(1)
     });
-    let processes = target.processes(own.as_slice());
+    let processes = watch.processes().to_vec();
     // The tunnel may have been taken down meanwhile, which is no reason to withhold the report.
     let flows = target.flows(&processes).unwrap_or_else(|error| {
         say(&format_args!("[!] {}", crate::flows::with_advice(&error)));

@@ -15,6 +15,10 @@ const MAX_CLEAR_FLOWS: usize = 8192;
 /// Flows in clear that a report lists.
 pub const CLEAR_LISTED: usize = 20;
 
+/// Samples after a flow's last packet that may still find it to be the application's. The application's
+/// process may be younger than the list of processes of the sample before.
+const RECHECKS: u8 = 8;
+
 /// A probe that opens a TCP connection. Its first packet carries no nonce; its port is known.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct TcpProbe {
@@ -58,6 +62,10 @@ struct SeenFlow {
     packets: u64,
     first: Duration,
     owner: Option<SocketOwner>,
+    /// True if a sample that was taken after the first packet is to decide.
+    is_provisional: bool,
+    /// Samples since the last packet.
+    samples: u8,
 }
 
 /// Packets of probes at one kind of interface, by the probes' numbers.
@@ -185,14 +193,23 @@ impl Observation {
         }
         let room = self.flows.len() < MAX_CLEAR_FLOWS;
         match self.flows.get_mut(&(interface, flow)) {
-            Some(seen) => seen.packets += 1,
+            Some(seen) => {
+                seen.packets += 1;
+                seen.samples = 0;
+                // Another socket may have the port of another program's closed one.
+                self.has_unknown |= seen.owner == Some(SocketOwner::Other)
+                    && !self.sockets.find(&flow).is_some_and(|one| one.is_current);
+            }
             None if room => {
-                let owner = self.sockets.owner(&flow);
-                self.has_unknown |= owner.is_none() && flow.source.port() != 0;
+                let found = self.sockets.find(&flow);
+                let is_current = found.is_some_and(|found| found.is_current);
+                self.has_unknown |= !is_current && flow.source.port() != 0;
                 let seen = SeenFlow {
                     packets: 1,
                     first: at,
-                    owner,
+                    owner: found.map(|found| found.owner),
+                    is_provisional: !is_current,
+                    samples: 0,
                 };
                 self.flows.insert((interface, flow), seen);
             }
@@ -205,7 +222,20 @@ impl Observation {
         self.sockets.sample(sockets);
         self.has_unknown = false;
         for ((_, flow), seen) in &mut self.flows {
-            seen.owner = seen.owner.or_else(|| self.sockets.owner(flow));
+            let found = self.sockets.find(flow);
+            let current = found.filter(|found| found.is_current);
+            let current = current.map(|found| found.owner);
+            // A port that the application gets long after the flow's end says nothing about the flow.
+            if current == Some(SocketOwner::Application) && seen.samples < RECHECKS {
+                seen.owner = current;
+            } else if seen.is_provisional && current.is_some() {
+                seen.owner = current;
+            } else if seen.is_provisional && seen.owner == Some(SocketOwner::Other) {
+                // That socket was closed before the packet left.
+                seen.owner = None;
+            }
+            seen.is_provisional &= seen.owner.is_none() && seen.samples < RECHECKS;
+            seen.samples = seen.samples.saturating_add(1);
         }
     }
 
@@ -361,6 +391,53 @@ mod tests {
             (flow.packets, flow.first, flow.interface),
             (2, at(1), UPLINK)
         );
+    }
+
+    #[test]
+    fn a_process_that_a_sample_missed_owns_its_socket_by_a_later_one() {
+        let (mut observation, _) = observation();
+        observation.packet(UPLINK, IPV4, &v4(17, ENDS, &[0; 4]), at(1));
+        observation.sample(&[socket(1000, SocketOwner::Other)]);
+        observation.sample(&[socket(1000, SocketOwner::Application)]);
+        let old = ["192.0.2.1:2000", "198.51.100.1:53"];
+        observation.packet(UPLINK, IPV4, &v4(17, old, &[0; 4]), at(2));
+        for _ in 0..=RECHECKS {
+            observation.sample(&[socket(2000, SocketOwner::Other)]);
+        }
+        observation.sample(&[socket(2000, SocketOwner::Application)]);
+        let observed = observation.finish();
+        assert_eq!((observed.clear.len(), observed.of_others), (1, 1));
+    }
+
+    #[test]
+    fn a_closed_socket_of_another_program_does_not_decide() {
+        for (reuser, expected) in [
+            (&[][..], [0, 0, 1]),
+            (&[socket(1000, SocketOwner::Application)], [1, 0, 0]),
+            (&[socket(1000, SocketOwner::Other)], [0, 1, 0]),
+        ] {
+            let (mut observation, _) = observation();
+            observation.sample(&[socket(1000, SocketOwner::Other)]);
+            observation.sample(&[]);
+            observation.packet(UPLINK, IPV4, &v4(17, ENDS, &[0; 4]), at(1));
+            assert!(observation.has_unknown(), "a sample is due");
+            observation.sample(reuser);
+            let observed = observation.finish();
+            let found = [
+                observed.clear.len() as u64,
+                observed.of_others,
+                observed.unattributed,
+            ];
+            assert_eq!(found, expected);
+        }
+        // Nor does it for a flow that began while it was open.
+        let (mut observation, _) = observation();
+        observation.sample(&[socket(1000, SocketOwner::Other)]);
+        observation.packet(UPLINK, IPV4, &v4(17, ENDS, &[0; 4]), at(1));
+        assert!(!observation.has_unknown());
+        observation.sample(&[]);
+        observation.packet(UPLINK, IPV4, &v4(17, ENDS, &[0; 4]), at(2));
+        assert!(observation.has_unknown());
     }
 
     #[test]

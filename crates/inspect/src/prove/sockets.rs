@@ -7,6 +7,9 @@ use std::net::{IpAddr, SocketAddr};
 /// Sockets that are remembered, including those that were closed meanwhile.
 const MAX_SOCKETS: usize = 65_536;
 
+/// Samples after which a closed socket is forgotten.
+const MAX_AGE: u64 = 240;
+
 /// Owner of a socket.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum SocketOwner {
@@ -32,17 +35,39 @@ pub struct SocketTuple {
 /// Protocol, local address (`None`: any), local port, remote end.
 type SocketKey = (u8, Option<IpAddr>, u16, Option<SocketAddr>);
 
+/// A remembered socket.
+#[derive(Clone, Copy, Debug)]
+struct KnownSocket {
+    owner: SocketOwner,
+    /// Number of the last sample that had it.
+    sample: u64,
+}
+
+/// The socket that fits a packet.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct SocketMatch {
+    pub(super) owner: SocketOwner,
+    /// True if the last sample has the socket. Another socket may have the port of a closed one.
+    pub(super) is_current: bool,
+}
+
 /// Sockets of the last samples.
 #[derive(Debug, Default)]
 pub(super) struct SocketTable {
-    sockets: HashMap<SocketKey, SocketOwner>,
+    sockets: HashMap<SocketKey, KnownSocket>,
+    /// Number of samples.
+    samples: u64,
     /// True if there were more sockets than it holds.
     pub(super) is_full: bool,
 }
 
 impl SocketTable {
-    /// Adds a sample. Sockets that it lacks stay: their last packets may still come.
+    /// Adds a sample. Sockets that it lacks stay for a while: their last packets may still come.
     pub(super) fn sample(&mut self, sockets: &[SocketTuple]) {
+        self.samples += 1;
+        let sample = self.samples;
+        self.sockets
+            .retain(|_, known| known.sample + MAX_AGE >= sample);
         let key = |one: &SocketTuple| -> SocketKey {
             let address = one.local.ip().to_canonical();
             let address = Some(address).filter(|address| !address.is_unspecified());
@@ -57,12 +82,14 @@ impl SocketTable {
                 self.is_full = true;
                 continue;
             }
-            self.sockets.insert(key, one.owner);
+            let owner = one.owner;
+            self.sockets.insert(key, KnownSocket { owner, sample });
         }
     }
 
-    /// Returns the owner of the socket that fits a packet best. `None` if none fits.
-    pub(super) fn owner(&self, flow: &PacketFlow) -> Option<SocketOwner> {
+    /// Returns the socket that fits a packet best. One of the last sample fits better than a closed
+    /// one. `None` if none fits.
+    pub(super) fn find(&self, flow: &PacketFlow) -> Option<SocketMatch> {
         let (address, port) = (flow.source.ip(), flow.source.port());
         if port == 0 {
             return None;
@@ -74,7 +101,18 @@ impl SocketTable {
             (flow.protocol, Some(address), port, None),
             (flow.protocol, None, port, None),
         ];
-        keys.iter().find_map(|key| self.sockets.get(key)).copied()
+        let mut closed = None;
+        for known in keys.iter().filter_map(|key| self.sockets.get(key)) {
+            let found = SocketMatch {
+                owner: known.owner,
+                is_current: known.sample == self.samples,
+            };
+            if found.is_current {
+                return Some(found);
+            }
+            closed = closed.or(Some(found));
+        }
+        closed
     }
 }
 
@@ -112,7 +150,7 @@ mod tests {
             socket("192.0.2.1:1000", Some("198.51.100.1:53"), Other),
             socket("[::]:2000", Some("[::ffff:198.51.100.1]:53"), Application),
         ]);
-        let owner = |source, destination| table.owner(&flow(source, destination));
+        let owner = |source, destination| Some(table.find(&flow(source, destination))?.owner);
         assert_eq!(
             owner("192.0.2.1:1000", "198.51.100.2:53"),
             Some(Application)
@@ -126,7 +164,7 @@ mod tests {
         assert_eq!(owner("192.0.2.1:0", "198.51.100.2:53"), None);
         let mut tcp = flow("192.0.2.1:1000", "198.51.100.2:53");
         tcp.protocol = 6;
-        assert_eq!(table.owner(&tcp), None);
+        assert_eq!(table.find(&tcp), None);
     }
 
     #[test]
@@ -136,12 +174,29 @@ mod tests {
         table.sample(&of(Application));
         table.sample(&[]);
         let packet = flow("192.0.2.1:1000", "198.51.100.1:1");
-        assert_eq!(table.owner(&packet), Some(Application));
+        let found = |owner, is_current| Some(SocketMatch { owner, is_current });
+        assert_eq!(table.find(&packet), found(Application, false));
         table.sample(&of(Other));
-        assert_eq!(table.owner(&packet), Some(Other));
+        assert_eq!(table.find(&packet), found(Other, true));
         let shared = [of(Application), of(Other)].concat();
         table.sample(&shared);
-        assert_eq!(table.owner(&packet), Some(Application));
+        assert_eq!(table.find(&packet), found(Application, true));
+    }
+
+    #[test]
+    fn an_open_socket_fits_better_than_a_closed_one_that_is_forgotten_later() {
+        let mut table = SocketTable::default();
+        let closed = socket("192.0.2.1:1000", Some("198.51.100.1:53"), Other);
+        table.sample(&[closed]);
+        let packet = flow("192.0.2.1:1000", "198.51.100.1:53");
+        let open = [socket("0.0.0.0:1000", None, Application)];
+        table.sample(&open);
+        let found = table.find(&packet).unwrap();
+        assert_eq!((found.owner, found.is_current), (Application, true));
+        for _ in 0..=MAX_AGE {
+            table.sample(&[]);
+        }
+        assert!(table.sockets.is_empty());
     }
 
     #[test]

@@ -9,7 +9,7 @@ use crate::processes::{Subject, sockets_of};
 use ipnet::IpNet;
 use std::collections::{HashMap, HashSet};
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
-use taupe_config::application::Decision;
+use taupe_config::application::{AppRules, Decision};
 use taupe_config::destinations::{Class, class_of, table_for_peers};
 use taupe_config::file::Endpoint;
 use taupe_os_linux::netlink::{Netlink, NetlinkError, SockDiag, SocketInfo};
@@ -58,7 +58,6 @@ pub struct ProofTarget {
     /// The tunnel's interface.
     pub tunnel: String,
     explainer: Explainer,
-    matcher: AppMatcher,
     table: Vec<(IpNet, Class)>,
     addresses: Vec<IpAddr>,
 }
@@ -106,7 +105,7 @@ impl ProofTarget {
             let explainer = Explainer::read(conf)?;
             let matcher = AppMatcher::of(conf.interface.as_str());
             let subject = selected(&named, &explainer, &matcher);
-            selecting.extend(subject.map(|subject| (conf, explainer, matcher, subject)));
+            selecting.extend(subject.map(|subject| (conf, explainer, subject)));
         }
         match selecting.len() {
             0 => Err(TargetError::NotSelected {
@@ -115,7 +114,7 @@ impl ProofTarget {
                 script: explain::script_warning(&named).map(|warning| warning.to_string()),
             }),
             1 => {
-                let (conf, explainer, matcher, subject) = selecting.swap_remove(0);
+                let (conf, explainer, subject) = selecting.swap_remove(0);
                 let file = &explainer.file;
                 let bypass_lan = file.transparent.bypass_lan.unwrap_or(false);
                 Ok(Self {
@@ -124,7 +123,6 @@ impl ProofTarget {
                     table: table_for_peers(&file.peers, bypass_lan),
                     addresses: explain::addresses()?,
                     explainer,
-                    matcher,
                 })
             }
             _ => {
@@ -150,37 +148,16 @@ impl ProofTarget {
     /// Checks that the tunnel selects a process: by the kernel's decision if the tunnel is up.
     #[must_use]
     pub fn selects(&self, process: u32) -> bool {
-        let rules = &self.explainer.file.transparent.apps;
+        let rules = self.rules();
         // The rules in the kernel may have changed since.
         let matcher = AppMatcher::of(&self.tunnel);
         Subject::of(process)
             .is_some_and(|one| matcher.decide(rules, &one).decision == Decision::Tunnel)
     }
 
-    /// Returns the running processes of the application: those of its executable that are selected,
-    /// and programs that they have started.
-    #[must_use]
-    pub fn processes(&self, except: &[u32]) -> Vec<u32> {
-        let path = &self.subject.path;
-        let rules = &self.explainer.file.transparent.apps;
-        let is_own = |one: &Subject| {
-            one.path == *path && self.matcher.decide(rules, one).decision == Decision::Tunnel
-        };
-        let all = Subject::all();
-        let own: HashSet<u32> = all
-            .iter()
-            .filter(|one| is_own(one))
-            .filter_map(|one| one.id)
-            .collect();
-        let belongs = |one: &&Subject| {
-            one.id.is_some_and(|id| own.contains(&id))
-                || one
-                    .ancestors()
-                    .iter()
-                    .any(|above| above.id.is_some_and(|id| own.contains(&id)))
-        };
-        let ids = all.iter().filter(belongs).filter_map(|one| one.id);
-        ids.filter(|id| !except.contains(id)).collect()
+    /// Returns the rules about applications.
+    pub(super) fn rules(&self) -> &AppRules {
+        &self.explainer.file.transparent.apps
     }
 
     /// Returns the flows of these processes.

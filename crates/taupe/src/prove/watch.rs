@@ -7,7 +7,7 @@ use std::collections::HashMap;
 use std::io;
 use std::time::{Duration, Instant};
 use taupe_inspect::prove::{
-    CLEAR_LISTED, ClearFlow, ClearReport, Nonces, Observation, Observed, ObservedTraffic,
+    CLEAR_LISTED, ClearFlow, ClearReport, Members, Nonces, Observation, Observed, ObservedTraffic,
     ProofTarget, TcpProbe,
 };
 use taupe_os_linux::interface;
@@ -22,8 +22,8 @@ const SOCKETS: Duration = Duration::from_millis(250);
 /// Shortest interval, for a flow whose socket is unknown, as a multiple of the time that a sample takes.
 const REST: u32 = 4;
 
-/// Interval between samples of the processes and the peers' endpoints.
-const PROCESSES: Duration = Duration::from_secs(1);
+/// Interval between samples of the peers' endpoints.
+const ENDPOINTS: Duration = Duration::from_secs(1);
 
 /// Packets that are read before anything else is done.
 const BATCH: usize = 4096;
@@ -37,8 +37,9 @@ pub(super) struct Watch<'a> {
     observation: Observation,
     names: HashMap<u32, String>,
     begun: Instant,
+    members: Members,
     processes: Vec<u32>,
-    processes_read: Instant,
+    endpoints_read: Instant,
     sockets_read: Instant,
     sample_time: Duration,
     /// True if the kernel did not list the sockets once.
@@ -87,8 +88,9 @@ impl<'a> Watch<'a> {
             observation: Observation::new(nonces, count, own, &flows),
             names: HashMap::new(),
             begun: now,
-            processes: target.processes(probe.as_slice()),
-            processes_read: now,
+            members: Members::default(),
+            processes: Vec::new(),
+            endpoints_read: now,
             sockets_read: now,
             sample_time: Duration::ZERO,
             has_failed: false,
@@ -97,6 +99,11 @@ impl<'a> Watch<'a> {
         };
         watch.sample_sockets();
         Ok(watch)
+    }
+
+    /// Processes of the application in the last sample.
+    pub(super) fn processes(&self) -> &[u32] {
+        &self.processes
     }
 
     pub(super) fn has_seen(&self, number: usize) -> bool {
@@ -164,15 +171,17 @@ impl<'a> Watch<'a> {
         if waited > SOCKETS || self.observation.has_unknown() && waited >= self.sample_time * REST {
             self.sample_sockets();
         }
-        if self.processes_read.elapsed() > PROCESSES {
-            self.processes = self.target.processes(self.probe.as_slice());
+        if self.endpoints_read.elapsed() > ENDPOINTS {
             self.observation.add_endpoints(&self.target.outer_flows());
-            self.processes_read = Instant::now();
+            self.endpoints_read = Instant::now();
         }
     }
 
     fn sample_sockets(&mut self) {
         let begun = Instant::now();
+        // A process may have started since the last sample.
+        let except = self.probe.as_slice();
+        self.processes = self.members.refresh(self.target, except);
         match self.target.sockets(&self.processes) {
             Ok(sockets) => self.observation.sample(&sockets),
             Err(_) => self.has_failed = true,

@@ -226,11 +226,21 @@ pub(crate) fn planted_leaks() -> Result<()> {
     let file = scratch(&world, "AllowedApps = mole\nKillSwitch = off")?;
     world.up(&file)?;
     world.kill_device()?;
-    let _talking = connect_repeatedly(&world, &mole, Some(USER))?;
+    let talking = connect_repeatedly(&world, &mole, Some(USER))?;
     let report = json(&prove(&world, &["--duration", "1", &mole.0])?)?;
     // It opens its connections one after another.
     let clear = list(&report["traffic"]["clear"]);
     ensure!(clear.len() > 3, "{report}");
+    ensure!(report["traffic"]["other_packets"] == 0, "{report}");
+    drop(talking);
+
+    step("by processes that start meanwhile");
+    let output = while_it_happens(
+        |is_over| connect_once_each(&near, &mole, is_over),
+        || prove(&world, &["--duration", "3", &mole.0]),
+    )?;
+    let report = json(&output)?;
+    ensure!(list(&report["traffic"]["clear"]).len() > 3, "{report}");
     ensure!(report["traffic"]["other_packets"] == 0, "{report}");
     let output = world.taupe(&["prove", "--duration", "1", &mole.0])?;
     ensure!(output.status == Some(1), "{output:?}");
@@ -464,6 +474,17 @@ fn connect_repeatedly(
         Ok(process.output().contains("ready"))
     })?;
     Ok(process)
+}
+
+/// Starts one process of an application after another. Each opens a connection, and ends soon.
+fn connect_once_each(near: &Host, application: &Application, is_over: &AtomicBool) -> Result<()> {
+    let to = BEYOND[0];
+    let script = format!("exec 3<>/dev/tcp/{to}/{PORT}; echo ready; sleep 0.6; :");
+    while !is_over.load(Ordering::Relaxed) {
+        let mut process = near.spawn(&[&*application.0, "-c", &script])?;
+        process.wait(Duration::from_secs(20))?;
+    }
+    Ok(())
 }
 
 fn prove(world: &World, arguments: &[&str]) -> Result<Attempt> {
