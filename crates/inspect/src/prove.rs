@@ -21,9 +21,9 @@ mod target;
 
 pub use members::Members;
 pub use nonce::Nonces;
-pub use observation::{CLEAR_LISTED, ClearFlow, Observation, Observed, Sighting, TcpProbe};
+pub use observation::{LEAKS_LISTED, Observation, Observed, OutsideFlow, Sighting, TcpProbe};
 pub use report::{
-    ClearReport, ControlReport, ObservedTraffic, ProbeReport, ProbeVerdict, ProofReport,
+    ControlReport, ObservedTraffic, OutsideReport, ProbeReport, ProbeVerdict, ProofReport,
     ProofResult, Unobserved,
 };
 pub use sockets::{SocketOwner, SocketTuple};

@@ -2,7 +2,7 @@
 //!
 //! ```text
 //! prove ─┬─ watch    captures what leaves by every interface, and attributes it
-//!        ├─ control  sends a packet that must be seen in clear
+//!        ├─ control  sends a packet that must be seen outside the tunnel
 //!        └─ actor    starts the probe: this program in the place of the application's executable
 //!             └─ probe   sends packets, each with a nonce
 //! ```
@@ -24,6 +24,8 @@ use crate::interrupt::Interrupt;
 use crate::root;
 use control::Control;
 use plan::Plan;
+use probe::ProbeAnswer;
+use rustix::io::Errno;
 use std::ffi::OsString;
 use std::io;
 use std::process::ExitCode;
@@ -32,7 +34,7 @@ use taupe_adapter::Compatibility;
 use taupe_inspect::json;
 use taupe_inspect::prove::{
     Nonces, ProbeReport, ProbeVerdict, ProofReport, ProofResult, ProofTarget, TargetError,
-    Unobserved,
+    TcpProbe, Unobserved,
 };
 use taupe_inspect::tunnel::{file_argument, file_of};
 use taupe_os_linux::netlink::NetlinkError;
@@ -118,10 +120,18 @@ pub(crate) fn main(order: &ProveOrder, arguments: &[OsString]) -> ExitCode {
 fn run(order: &ProveOrder, arguments: &[OsString]) -> Result<ProofReport, ProveError> {
     root::require(Compatibility::Taupe, arguments)?;
     let target = ProofTarget::find(&order.application, order.tunnel.as_deref())?;
-    let interrupt = Interrupt::catching(|| {}, || {}).map_err(ProveError::Signals)?;
+    let interrupt = Interrupt::default();
+    let set = || {
+        let interrupt = interrupt.clone();
+        move || interrupt.set(true)
+    };
+    // The end of the terminal is one of the observation too.
+    crate::system::on_signal(set(), set()).map_err(ProveError::Signals)?;
     let uplinks = target.uplinks()?;
     let (is_up, lock) = target.state()?;
-    let plan = Plan::new(&target, &uplinks, order.stun);
+    let plan = Plan::new(&uplinks, &target.endpoints(), order.stun, |to| {
+        target.has_route(to)
+    });
     let mut random = [0; 8];
     taupe_runtime::random::fill(&mut random);
     let nonces = Nonces::new(random);
@@ -166,18 +176,26 @@ fn run(order: &ProveOrder, arguments: &[OsString]) -> Result<ProofReport, ProveE
     let mut outcomes = Vec::new();
     for (number, planned) in (CONTROLS..).zip(&plan.probes) {
         let outcome = match (&planned.skipped, &mut actor) {
-            (Some(why), _) => probe::ProbeAnswer::Skipped(why.clone()),
-            (None, None) => probe::ProbeAnswer::Skipped("there is no probe".into()),
-            (None, Some(_)) if interrupt.is_set() => {
-                probe::ProbeAnswer::Skipped("interrupted".into())
-            }
-            (None, Some(actor)) => actor.ask(planned, &nonces.nonce(number)),
+            (Some(why), _) => ProbeAnswer::Skipped(why.clone()),
+            (None, None) => ProbeAnswer::Skipped("there is no probe".into()),
+            (None, Some(_)) if interrupt.is_set() => ProbeAnswer::Skipped("interrupted".into()),
+            (None, Some(running)) => match running.ask(planned, &nonces.nonce(number)) {
+                Ok(answer) => answer,
+                Err(error) => {
+                    reasons.push(Unobserved::ProbeEnded);
+                    actor = None;
+                    ProbeAnswer::Skipped(format!("the probe has ended: {error}"))
+                }
+            },
         };
-        if let probe::ProbeAnswer::Sent {
-            port: Some(port), ..
-        } = outcome
+        if let (ProbeAnswer::Sent { port: Some(port) }, Some(destination)) =
+            (&outcome, planned.destination)
         {
-            watch.add_tcp_probe(number, port);
+            watch.add_tcp_probe(TcpProbe {
+                number,
+                port: *port,
+                destination,
+            });
         }
         watch.turn();
         outcomes.push(outcome);
@@ -228,7 +246,7 @@ fn run(order: &ProveOrder, arguments: &[OsString]) -> Result<ProofReport, ProveE
         processes,
         flows,
         seconds: elapsed.as_secs_f64(),
-        asked_seconds: order.duration.as_secs(),
+        requested_seconds: order.duration.as_secs(),
         uplinks: uplinks
             .links
             .iter()
@@ -248,32 +266,101 @@ fn judge(
     seen: &watch::Seen,
     number: usize,
     planned: &plan::PlannedProbe,
-    outcome: &probe::ProbeAnswer,
+    outcome: &ProbeAnswer,
 ) -> ProbeReport {
-    let clear = seen.observed.in_clear.get(&number);
-    let verdict = match (clear, outcome) {
-        (Some(sighting), _) => match sighting.destination {
+    let outside = seen.observed.outside.get(&number);
+    let verdict = match outside {
+        Some(sighting) => match sighting.destination {
             Some(destination) if target.bypasses(destination) => ProbeVerdict::ByFile,
-            _ => ProbeVerdict::LeftInClear,
+            _ => ProbeVerdict::Leaked,
         },
-        (None, _) if seen.observed.in_tunnel.contains_key(&number) => ProbeVerdict::Tunnel,
-        (None, probe::ProbeAnswer::Skipped(_)) => ProbeVerdict::NotTried,
-        (None, probe::ProbeAnswer::Sent { .. } | probe::ProbeAnswer::Refused(_)) => {
-            ProbeVerdict::Blocked
-        }
+        None if seen.observed.in_tunnel.contains_key(&number) => ProbeVerdict::Tunnel,
+        None => unseen(planned, outcome),
     };
     ProbeReport {
         name: planned.name,
         verdict,
         destination: planned.destination,
-        interface: clear.map(|sighting| seen.interface(sighting.interface)),
-        seen_destination: clear.and_then(|sighting| sighting.destination),
-        after_ms: clear.map(|sighting| watch::milliseconds(sighting.at)),
+        interface: outside.map(|sighting| seen.interface(sighting.interface)),
+        seen_destination: outside.and_then(|sighting| sighting.destination),
+        after_ms: outside.map(|sighting| watch::milliseconds(sighting.at)),
         note: match outcome {
-            probe::ProbeAnswer::Sent { .. } => None,
-            probe::ProbeAnswer::Refused(why) | probe::ProbeAnswer::Skipped(why) => {
-                Some(why.clone())
-            }
+            ProbeAnswer::Sent { .. } if verdict == ProbeVerdict::NotSeen => Some(LOCAL.into()),
+            ProbeAnswer::Sent { .. } => None,
+            ProbeAnswer::Refused { why, .. } | ProbeAnswer::Skipped(why) => Some(why.clone()),
         },
+    }
+}
+
+/// Remark about a query that a resolver on this machine has got.
+const LOCAL: &str = "the resolver may have answered itself, or it encrypts its queries";
+
+/// Errors by which the kernel or Taupe's programs there refuse to send. `ENETUNREACH` is one, since a
+/// probe is only sent if the system has a route.
+const REFUSALS: [Errno; 4] = [
+    Errno::PERM,
+    Errno::ACCESS,
+    Errno::CONNREFUSED,
+    Errno::NETUNREACH,
+];
+
+/// Judges a probe whose packet the capture has not seen.
+fn unseen(planned: &plan::PlannedProbe, outcome: &ProbeAnswer) -> ProbeVerdict {
+    // The kernel reports the drop of a ping by a filter at the uplink as a lack of buffers.
+    let by_filter = (planned.kind == probe::Kind::Ping).then_some(Errno::NOBUFS);
+    let is_refusal = |code: i32| {
+        let mut all = REFUSALS.into_iter().chain(by_filter);
+        all.any(|one| one.raw_os_error() == code)
+    };
+    let is_local = planned.destination.is_some_and(|to| to.ip().is_loopback());
+    match outcome {
+        ProbeAnswer::Sent { .. } if is_local => ProbeVerdict::NotSeen,
+        ProbeAnswer::Sent { .. } => ProbeVerdict::Blocked,
+        ProbeAnswer::Refused { code, .. } if is_refusal(*code) => ProbeVerdict::Blocked,
+        ProbeAnswer::Refused { .. } | ProbeAnswer::Skipped(_) => ProbeVerdict::NotTried,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_a_refusal_means_that_a_packet_was_blocked() {
+        let planned = |to: &str| plan::PlannedProbe {
+            name: "dns-udp",
+            kind: probe::Kind::Dns,
+            destination: to.parse().ok(),
+            binding: None,
+            skipped: None,
+        };
+        let [remote, local] = ["192.0.2.53:53", "127.0.0.53:53"].map(planned);
+        let sent = ProbeAnswer::Sent { port: None };
+        assert_eq!(unseen(&remote, &sent), ProbeVerdict::Blocked);
+        assert_eq!(unseen(&local, &sent), ProbeVerdict::NotSeen);
+        for (error, expected) in [
+            (Errno::PERM, ProbeVerdict::Blocked),
+            (Errno::ACCESS, ProbeVerdict::Blocked),
+            (Errno::CONNREFUSED, ProbeVerdict::Blocked),
+            (Errno::NETUNREACH, ProbeVerdict::Blocked),
+            (Errno::HOSTUNREACH, ProbeVerdict::NotTried),
+            (Errno::INVAL, ProbeVerdict::NotTried),
+            (Errno::NOBUFS, ProbeVerdict::NotTried),
+        ] {
+            let refused = ProbeAnswer::Refused {
+                code: error.raw_os_error(),
+                why: String::new(),
+            };
+            assert_eq!(unseen(&local, &refused), expected, "{error}");
+        }
+        let ping = plan::PlannedProbe {
+            kind: probe::Kind::Ping,
+            ..planned("192.0.2.1:9")
+        };
+        let dropped = ProbeAnswer::Refused {
+            code: Errno::NOBUFS.raw_os_error(),
+            why: String::new(),
+        };
+        assert_eq!(unseen(&ping, &dropped), ProbeVerdict::Blocked);
     }
 }

@@ -4,28 +4,33 @@ use super::nonce::Nonces;
 use super::packet::{PacketFlow, Parser};
 use super::sockets::{SocketOwner, SocketTable, SocketTuple};
 use std::collections::{HashMap, HashSet};
-use std::net::SocketAddr;
+use std::net::{IpAddr, SocketAddr};
 use std::time::Duration;
 use taupe_os_linux::packet_socket::UdpFlow;
 use taupe_packet::ip::{TCP, UDP};
 
-/// Flows in clear that are remembered. Packets of further flows are only counted.
-const MAX_CLEAR_FLOWS: usize = 8192;
+/// Flows outside the tunnel that are remembered. Packets of further flows are only counted.
+const MAX_OUTSIDE_FLOWS: usize = 8192;
 
-/// Flows in clear that a report lists.
-pub const CLEAR_LISTED: usize = 20;
+/// Flows outside the tunnel that a report lists.
+pub const LEAKS_LISTED: usize = 20;
 
 /// Samples after a flow's last packet that may still find it to be the application's. The application's
 /// process may be younger than the list of processes of the sample before.
 const RECHECKS: u8 = 8;
+
+/// Port of name servers.
+const DNS_PORT: u16 = 53;
 
 /// A probe that opens a TCP connection. Its first packet carries no nonce; its port is known.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct TcpProbe {
     /// Number of the probe.
     pub number: usize,
-    /// Its local port, which no other socket has.
+    /// Its local port. A socket of another address or protocol may have the same.
     pub port: u16,
+    /// Its destination.
+    pub destination: SocketAddr,
 }
 
 /// First sight of a probe's packet at an interface.
@@ -39,9 +44,9 @@ pub struct Sighting {
     pub at: Duration,
 }
 
-/// Packets in clear with the same addresses and ports.
+/// Packets outside the tunnel with the same addresses and ports.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct ClearFlow {
+pub struct OutsideFlow {
     /// Index of the interface by which they left.
     pub interface: u32,
     /// Protocol number of IP.
@@ -81,11 +86,13 @@ pub struct Observation {
     tunnel: Option<u32>,
     endpoints: HashSet<UdpFlow>,
     tcp: Vec<TcpProbe>,
+    /// Source addresses of this machine's packets.
+    local: HashSet<IpAddr>,
     parser: Parser,
     sockets: SocketTable,
     flows: HashMap<(u32, PacketFlow), SeenFlow>,
     in_tunnel: Sightings,
-    in_clear: Sightings,
+    outside: Sightings,
     tunnel_packets: u64,
     unlisted: u64,
     has_unknown: bool,
@@ -97,11 +104,11 @@ pub struct Observed {
     /// First sights of probes at the tunnel's interface.
     pub in_tunnel: HashMap<usize, Sighting>,
     /// First sights of probes at other interfaces.
-    pub in_clear: HashMap<usize, Sighting>,
-    /// The application's flows in clear, those that began first at the front.
-    pub clear: Vec<ClearFlow>,
+    pub outside: HashMap<usize, Sighting>,
+    /// The application's flows outside the tunnel, those that began first at the front.
+    pub leaked: Vec<OutsideFlow>,
     /// The flows to which no socket fits, in the same order.
-    pub unknown: Vec<ClearFlow>,
+    pub unknown: Vec<OutsideFlow>,
     /// WireGuard packets of the tunnel that the kernel's filter did not count.
     pub tunnel_packets: u64,
     /// Packets of other processes' sockets.
@@ -122,11 +129,12 @@ impl Observation {
             tunnel,
             endpoints: endpoints.iter().copied().collect(),
             tcp: Vec::new(),
+            local: HashSet::new(),
             parser: Parser::default(),
             sockets: SocketTable::default(),
             flows: HashMap::new(),
             in_tunnel: HashMap::new(),
-            in_clear: HashMap::new(),
+            outside: HashMap::new(),
             tunnel_packets: 0,
             unlisted: 0,
             has_unknown: false,
@@ -136,6 +144,26 @@ impl Observation {
     /// Adds a probe that is recognised by its port.
     pub fn add_tcp_probe(&mut self, probe: TcpProbe) {
         self.tcp.push(probe);
+    }
+
+    /// Adds source addresses of this machine's packets.
+    pub fn add_local_addresses(&mut self, addresses: &[IpAddr]) {
+        self.local.extend(addresses);
+    }
+
+    /// Finds the probe to whose connection a packet belongs.
+    fn tcp_probe(&self, flow: &PacketFlow) -> Option<usize> {
+        let (source, to) = (flow.source, flow.destination);
+        let fits = |probe: &&TcpProbe| {
+            let aim = probe.destination;
+            let has_aim = to.ip() == aim.ip().to_canonical() && to.port() == aim.port();
+            // Connections to name servers are redirected to another server.
+            let is_redirected = aim.port() == DNS_PORT && to.port() == DNS_PORT;
+            probe.port == source.port() && (has_aim || is_redirected)
+        };
+        let is_own = flow.protocol == TCP && self.local.contains(&source.ip());
+        let probe = self.tcp.iter().filter(|_| is_own).find(fits)?;
+        Some(probe.number)
     }
 
     /// Sets the index of the tunnel's interface, which may appear after the beginning.
@@ -158,15 +186,13 @@ impl Observation {
             .filter(|number| *number < self.probes);
         let by_port = || {
             let parsed = parsed.filter(|parsed| parsed.is_syn)?;
-            let port = parsed.flow.source.port();
-            let probe = self.tcp.iter().find(|probe| probe.port == port)?;
-            Some(probe.number)
+            self.tcp_probe(&parsed.flow)
         };
         let is_in_tunnel = self.tunnel == Some(interface);
         if let Some(number) = by_nonce.or_else(by_port) {
             let sightings = match is_in_tunnel {
                 true => &mut self.in_tunnel,
-                false => &mut self.in_clear,
+                false => &mut self.outside,
             };
             sightings.entry(number).or_insert(Sighting {
                 interface,
@@ -188,10 +214,10 @@ impl Observation {
             return;
         }
         // Later packets of a probe's connection.
-        if flow.protocol == TCP && self.tcp.iter().any(|one| one.port == flow.source.port()) {
+        if self.tcp_probe(&flow).is_some() {
             return;
         }
-        let room = self.flows.len() < MAX_CLEAR_FLOWS;
+        let room = self.flows.len() < MAX_OUTSIDE_FLOWS;
         match self.flows.get_mut(&(interface, flow)) {
             Some(seen) => {
                 seen.packets += 1;
@@ -248,7 +274,7 @@ impl Observation {
     /// True if the probe's packet was seen anywhere.
     #[must_use]
     pub fn has_seen(&self, number: usize) -> bool {
-        self.in_tunnel.contains_key(&number) || self.in_clear.contains_key(&number)
+        self.in_tunnel.contains_key(&number) || self.outside.contains_key(&number)
     }
 
     /// Ends the observation.
@@ -260,7 +286,7 @@ impl Observation {
         };
         let packets = |owner| of(owner).map(|(_, seen)| seen.packets).sum::<u64>();
         let flows = |owner| {
-            let flows = of(owner).map(|((interface, flow), seen)| ClearFlow {
+            let flows = of(owner).map(|((interface, flow), seen)| OutsideFlow {
                 interface: *interface,
                 protocol: flow.protocol,
                 source: flow.source,
@@ -273,14 +299,14 @@ impl Observation {
             flows
         };
         Observed {
-            clear: flows(Some(SocketOwner::Application)),
+            leaked: flows(Some(SocketOwner::Application)),
             unknown: flows(None),
             tunnel_packets: self.tunnel_packets,
             of_others: packets(Some(SocketOwner::Other)),
             unattributed: packets(None) + self.unlisted,
             is_incomplete: self.unlisted > 0 || self.sockets.is_full,
             in_tunnel: self.in_tunnel,
-            in_clear: self.in_clear,
+            outside: self.outside,
         }
     }
 }
@@ -339,11 +365,11 @@ mod tests {
             numbers
         };
         assert_eq!(numbers(&observed.in_tunnel), [1]);
-        assert_eq!(numbers(&observed.in_clear), [2, 3]);
-        let sighting = observed.in_clear[&2];
+        assert_eq!(numbers(&observed.outside), [2, 3]);
+        let sighting = observed.outside[&2];
         assert_eq!(sighting.destination, ENDS[1].parse().ok());
         assert_eq!((sighting.interface, sighting.at), (UPLINK, at(5)));
-        assert_eq!(observed.in_clear[&3].destination, None);
+        assert_eq!(observed.outside[&3].destination, None);
         assert_eq!(observed.unattributed, 1);
     }
 
@@ -353,16 +379,43 @@ mod tests {
         observation.add_tcp_probe(TcpProbe {
             number: 2,
             port: 1000,
+            destination: "203.0.113.7:53".parse().unwrap(),
         });
-        let mut packet = v4(6, ENDS, &[0; 16]);
+        observation.add_tcp_probe(TcpProbe {
+            number: 3,
+            port: 1001,
+            destination: "203.0.113.7:9".parse().unwrap(),
+        });
+        observation.add_local_addresses(&["192.0.2.1".parse().unwrap()]);
+        let syn = |ends| {
+            let mut packet = v4(6, ends, &[0; 16]);
+            packet[33] = 0x02;
+            packet
+        };
+        // Forwarded packets, and other connections from the same port.
+        for ends in [
+            ["192.0.2.2:1000", "203.0.113.7:53"],
+            ["192.0.2.2:1001", "203.0.113.7:9"],
+            ["192.0.2.1:1000", "203.0.113.7:54"],
+            ["192.0.2.1:1001", "203.0.113.8:9"],
+            ["192.0.2.1:1001", "203.0.113.7:10"],
+        ] {
+            observation.packet(UPLINK, IPV4, &syn(ends), at(1));
+        }
+        assert!(!observation.has_seen(2) && !observation.has_seen(3));
+        let aim = ["192.0.2.1:1001", "203.0.113.7:9"];
+        observation.packet(TUN, IPV4, &syn(aim), at(1));
+        assert!(observation.has_seen(3));
+        // A query that was redirected to another server.
+        let mut packet = syn(ENDS);
         packet[33] = 0x10;
         observation.packet(UPLINK, IPV4, &packet, at(1));
         assert!(!observation.has_seen(2));
         packet[33] = 0x02;
         observation.packet(UPLINK, IPV4, &packet, at(2));
         let observed = observation.finish();
-        assert_eq!(observed.in_clear[&2].at, at(2));
-        assert_eq!((observed.unattributed, observed.of_others), (0, 0));
+        assert_eq!(observed.outside[&2].at, at(2));
+        assert_eq!((observed.unattributed, observed.of_others), (5, 0));
     }
 
     #[test]
@@ -384,8 +437,8 @@ mod tests {
         observation.packet(TUN, IPV4, &v4(17, ENDS, &[0; 4]), at(5));
         let observed = observation.finish();
         assert_eq!((observed.of_others, observed.unattributed), (1, 1));
-        let [flow] = observed.clear[..] else {
-            panic!("{:?}", observed.clear);
+        let [flow] = observed.leaked[..] else {
+            panic!("{:?}", observed.leaked);
         };
         assert_eq!(
             (flow.packets, flow.first, flow.interface),
@@ -406,7 +459,7 @@ mod tests {
         }
         observation.sample(&[socket(2000, SocketOwner::Application)]);
         let observed = observation.finish();
-        assert_eq!((observed.clear.len(), observed.of_others), (1, 1));
+        assert_eq!((observed.leaked.len(), observed.of_others), (1, 1));
     }
 
     #[test]
@@ -424,7 +477,7 @@ mod tests {
             observation.sample(reuser);
             let observed = observation.finish();
             let found = [
-                observed.clear.len() as u64,
+                observed.leaked.len() as u64,
                 observed.of_others,
                 observed.unattributed,
             ];
@@ -473,13 +526,13 @@ mod tests {
     #[test]
     fn the_table_of_flows_is_bounded() {
         let (mut observation, _) = observation();
-        for number in 0..MAX_CLEAR_FLOWS + 5 {
+        for number in 0..MAX_OUTSIDE_FLOWS + 5 {
             let source = format!("192.0.{}.{}:1", number / 256, number % 256);
             observation.packet(UPLINK, IPV4, &v4(17, [&source, ENDS[1]], &[0; 4]), at(1));
         }
-        assert_eq!(observation.flows.len(), MAX_CLEAR_FLOWS);
+        assert_eq!(observation.flows.len(), MAX_OUTSIDE_FLOWS);
         let observed = observation.finish();
         assert!(observed.is_incomplete);
-        assert_eq!(observed.unattributed, MAX_CLEAR_FLOWS as u64 + 5);
+        assert_eq!(observed.unattributed, MAX_OUTSIDE_FLOWS as u64 + 5);
     }
 }

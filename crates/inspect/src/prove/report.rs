@@ -9,9 +9,9 @@ use std::net::SocketAddr;
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum ProofResult {
-    /// Nothing of the application has left in clear.
+    /// No packet of the application was seen outside the tunnel.
     NothingFound,
-    /// Something has left in clear.
+    /// A packet has left outside the tunnel.
     Leak,
     /// The observation cannot count as evidence.
     NotObserved,
@@ -33,6 +33,10 @@ pub enum Unobserved {
     ProbeNotStarted,
     /// The tunnel's rules do not select the probe.
     ProbeNotSelected,
+    /// The probe has ended early, or did not answer.
+    ProbeEnded,
+    /// No probe was sent.
+    NoProbeSent,
     /// A signal has ended the observation early.
     Interrupted,
 }
@@ -45,9 +49,12 @@ pub enum ProbeVerdict {
     Tunnel,
     /// It was seen nowhere.
     Blocked,
-    /// It has left in clear.
-    LeftInClear,
-    /// It has left in clear, as the file says about its destination.
+    /// A program on this machine has got it, and it was seen nowhere. A resolver may have answered it,
+    /// or may encrypt its own queries.
+    NotSeen,
+    /// It has left outside the tunnel.
+    Leaked,
+    /// It has left outside the tunnel, as the file says about its destination.
     ByFile,
     /// It was not sent.
     NotTried,
@@ -61,7 +68,7 @@ pub struct ProbeReport {
     pub verdict: ProbeVerdict,
     /// Where it was sent.
     pub destination: Option<SocketAddr>,
-    /// Where it has left in clear: interface, destination on the wire, milliseconds since the
+    /// Where it has left outside the tunnel: interface, destination on the wire, milliseconds since the
     /// beginning.
     pub interface: Option<String>,
     pub seen_destination: Option<SocketAddr>,
@@ -92,24 +99,27 @@ pub struct ObservedTraffic {
     /// WireGuard packets of the tunnel. With offloads, one may be several datagrams.
     pub wireguard_sent: u64,
     pub wireguard_received: u64,
-    /// Packets in clear from the application's sockets, and their flows (the first 20).
-    pub clear_packets: u64,
-    pub clear: Vec<ClearReport>,
+    /// Endpoints of peers whose received packets are not counted: those beyond 8 of a family, and new
+    /// ones.
+    pub uncounted_endpoints: u64,
+    /// Packets outside the tunnel from the application's sockets, and their flows (the first 20).
+    pub leaked_packets: u64,
+    pub leaked: Vec<OutsideReport>,
     /// Packets from its sockets that the file lets bypass the tunnel.
     pub bypassing_packets: u64,
-    /// Packets in clear from other processes' sockets.
+    /// Packets outside the tunnel from other processes' sockets.
     pub other_packets: u64,
-    /// Packets in clear to which no socket fits, and their flows (the first 20).
+    /// Packets outside the tunnel to which no socket fits, and their flows (the first 20).
     pub unattributed_packets: u64,
-    pub unattributed: Vec<ClearReport>,
+    pub unattributed: Vec<OutsideReport>,
     /// Packets that the capture has lost.
     pub lost_packets: u64,
 }
 
-/// A flow of the application in clear.
+/// A flow outside the tunnel.
 #[derive(Clone, Debug, Serialize)]
 #[expect(missing_docs, reason = "members of JSON whose names say it")]
-pub struct ClearReport {
+pub struct OutsideReport {
     pub interface: String,
     pub protocol: u8,
     pub source: SocketAddr,
@@ -136,7 +146,7 @@ pub struct ProofReport {
     pub processes: Vec<u32>,
     pub flows: Vec<Flow>,
     pub seconds: f64,
-    pub asked_seconds: u64,
+    pub requested_seconds: u64,
     /// Interfaces by which packets can leave.
     pub uplinks: Vec<String>,
     pub traffic: ObservedTraffic,
@@ -150,15 +160,27 @@ impl ProofReport {
     /// Concludes from the facts of the report.
     #[must_use]
     pub fn conclude(mut self) -> Self {
-        let is_leak = |probe: &ProbeReport| probe.verdict == ProbeVerdict::LeftInClear;
+        let is_leak = |probe: &ProbeReport| probe.verdict == ProbeVerdict::Leaked;
+        let is_sent = |probe: &ProbeReport| probe.verdict != ProbeVerdict::NotTried;
         if self.control.tried && !self.control.seen {
             self.reasons.push(Unobserved::ControlNotSeen);
         }
         if self.traffic.lost_packets > 0 {
             self.reasons.push(Unobserved::PacketsLost);
         }
+        // Other reasons about the probe say more.
+        let about_probe = [
+            Unobserved::ProbeNotStarted,
+            Unobserved::ProbeNotSelected,
+            Unobserved::ProbeEnded,
+        ];
+        if !self.probes.iter().any(is_sent)
+            && !self.reasons.iter().any(|one| about_probe.contains(one))
+        {
+            self.reasons.push(Unobserved::NoProbeSent);
+        }
         // A leak that was seen is one, whatever else was missed.
-        self.result = if self.traffic.clear_packets > 0 || self.probes.iter().any(is_leak) {
+        self.result = if self.traffic.leaked_packets > 0 || self.probes.iter().any(is_leak) {
             ProofResult::Leak
         } else if self.reasons.is_empty() {
             ProofResult::NothingFound
@@ -186,13 +208,14 @@ mod tests {
             processes: Vec::new(),
             flows: Vec::new(),
             seconds: 1.0,
-            asked_seconds: 1,
+            requested_seconds: 1,
             uplinks: Vec::new(),
             traffic: ObservedTraffic {
                 wireguard_sent: 1,
                 wireguard_received: 1,
-                clear_packets: 0,
-                clear: Vec::new(),
+                uncounted_endpoints: 0,
+                leaked_packets: 0,
+                leaked: Vec::new(),
                 bypassing_packets: 5,
                 other_packets: 5,
                 unattributed_packets: 5,
@@ -225,21 +248,36 @@ mod tests {
     }
 
     #[test]
-    fn only_what_left_in_clear_is_a_leak() {
+    fn only_packets_outside_the_tunnel_are_a_leak() {
         for (verdict, expected) in [
             (ProbeVerdict::Tunnel, ProofResult::NothingFound),
             (ProbeVerdict::Blocked, ProofResult::NothingFound),
             (ProbeVerdict::ByFile, ProofResult::NothingFound),
-            (ProbeVerdict::NotTried, ProofResult::NothingFound),
-            (ProbeVerdict::LeftInClear, ProofResult::Leak),
+            (ProbeVerdict::NotSeen, ProofResult::NothingFound),
+            (ProbeVerdict::NotTried, ProofResult::NotObserved),
+            (ProbeVerdict::Leaked, ProofResult::Leak),
         ] {
             let mut report = report();
             report.probes = vec![probe(verdict)];
             assert_eq!(report.conclude().result, expected, "{verdict:?}");
         }
-        let mut in_clear = report();
-        in_clear.traffic.clear_packets = 1;
-        assert_eq!(in_clear.conclude().result, ProofResult::Leak);
+        let mut leaking = report();
+        leaking.traffic.leaked_packets = 1;
+        assert_eq!(leaking.conclude().result, ProofResult::Leak);
+    }
+
+    #[test]
+    fn a_probe_that_ends_is_no_evidence() {
+        let none = report().conclude();
+        assert_eq!(none.reasons, [Unobserved::NoProbeSent]);
+        let mut ended = report();
+        ended.reasons.push(Unobserved::ProbeEnded);
+        ended.probes = [ProbeVerdict::Tunnel, ProbeVerdict::NotTried]
+            .map(probe)
+            .to_vec();
+        let ended = ended.conclude();
+        assert_eq!(ended.reasons, [Unobserved::ProbeEnded]);
+        assert_eq!(ended.result, ProofResult::NotObserved);
     }
 
     #[test]
@@ -254,11 +292,12 @@ mod tests {
             assert_eq!(concluded.result, ProofResult::NotObserved);
             assert_eq!(concluded.reasons.len(), 1);
             concluded.reasons.clear();
-            concluded.probes.push(probe(ProbeVerdict::LeftInClear));
+            concluded.probes.push(probe(ProbeVerdict::Leaked));
             assert_eq!(concluded.conclude().result, ProofResult::Leak);
         }
         let mut omitted = report();
         (omitted.control.tried, omitted.control.seen) = (false, false);
+        omitted.probes = vec![probe(ProbeVerdict::Blocked)];
         assert_eq!(omitted.conclude().result, ProofResult::NothingFound);
     }
 }

@@ -71,8 +71,9 @@ pub struct Uplinks {
     pub v4: Option<(u32, Ipv4Addr)>,
     /// The same for IPv6.
     pub v6: Option<(u32, Ipv6Addr)>,
-    /// Routers of the default routes.
-    pub gateways: Vec<IpAddr>,
+    /// Routers of the default routes,
+    /// with the indices of their interfaces.
+    pub gateways: Vec<(IpAddr, u32)>,
     /// Name servers of the system.
     pub resolvers: Vec<IpAddr>,
 }
@@ -228,15 +229,37 @@ impl ProofTarget {
         endpoints.map(flow).collect()
     }
 
-    /// Returns the addresses of the peers' endpoints in the file.
+    /// Returns the peers' endpoints: the device's, or those in the file if it does not run.
     #[must_use]
     pub fn endpoints(&self) -> Vec<SocketAddr> {
+        let flows = self.outer_flows();
+        if !flows.is_empty() {
+            return flows.into_iter().map(|flow| flow.remote).collect();
+        }
         let peers = self.explainer.file.peers.iter();
         let endpoints = peers.filter_map(|peer| match &peer.endpoint {
             Some(Endpoint::Address(address)) => Some(*address),
             _ => None,
         });
         endpoints.collect()
+    }
+
+    /// Returns the source addresses that packets of this machine can have: its own, and those in the
+    /// file.
+    #[must_use]
+    pub fn local_addresses(&self) -> Vec<IpAddr> {
+        let own = explain::addresses().unwrap_or_default();
+        let of_file = self.explainer.file.interface.addresses.iter();
+        own.into_iter().chain(of_file.map(IpNet::addr)).collect()
+    }
+
+    /// Checks that the system has a route to a destination.
+    #[must_use]
+    pub fn has_route(&self, destination: SocketAddr) -> bool {
+        // Each link has a route to its own addresses.
+        let is_on_link = matches!(destination, SocketAddr::V6(to) if to.scope_id() != 0);
+        let route = || Netlink::open()?.route_to(destination.ip(), 0);
+        is_on_link || route().is_ok()
     }
 
     /// Returns the ways out of this machine.
@@ -252,7 +275,9 @@ impl ProofTarget {
         let defaults = routes
             .iter()
             .filter(|route| route.destination.prefix_len() == 0);
-        let mut gateways: Vec<_> = defaults.filter_map(|route| route.gateway).collect();
+        let mut gateways: Vec<_> = defaults
+            .filter_map(|route| Some((route.gateway?, route.interface?)))
+            .collect();
         gateways.dedup();
         let text = std::fs::read_to_string(crate::dns::RESOLV_CONF).unwrap_or_default();
         let guarded = found.guarded.iter();

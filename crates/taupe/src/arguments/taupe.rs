@@ -111,7 +111,7 @@ enum Command {
         diagnosis::FLOWS_EXAMPLES,
     ]))]
     Flows(diagnosis::FlowsArguments),
-    /// Prove that an application's traffic uses its tunnel
+    /// Test whether an application's traffic leaks
     #[command(after_long_help = text(&[
         prove::PROVE, prove::PROVE_VERDICTS, prove::PROVE_LIMITS, prove::PROVE_JSON,
         prove::PROVE_STATUS, prove::PROVE_EXAMPLES,

@@ -7,7 +7,7 @@
 //! copy, also if this process was killed.
 
 use super::plan::PlannedProbe;
-use super::probe::{ARGUMENT, PROGRAM, ProbeAnswer, READY};
+use super::probe::{ARGUMENT, Kind, PROGRAM, ProbeAnswer, READY};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::mount::{
     MountFlags, MountPropagationFlags, UnmountFlags, mount, mount_bind, mount_change, unmount,
@@ -19,8 +19,9 @@ use std::os::unix::process::CommandExt as _;
 use std::path::Path;
 use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
 use std::thread;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 use taupe_inspect::processes::Subject;
+use taupe_os_linux::descriptor::close_on_exec_except;
 use taupe_os_linux::namespace::{NamespaceKind, unshare};
 
 /// Time for an answer.
@@ -93,7 +94,7 @@ pub(super) fn start(subject: &Subject) -> Result<Actor, ActorError> {
     };
     match actor.answer().map_err(ActorError::Start)? {
         line if line == READY => Ok(actor),
-        _ => Err(ActorError::Start(io::ErrorKind::UnexpectedEof.into())),
+        _ => Err(ActorError::Start(io::ErrorKind::InvalidData.into())),
     }
 }
 
@@ -187,6 +188,8 @@ fn spawn(subject: &Subject) -> Result<(Child, Account), ActorError> {
         }
         command.spawn().map(|child| (child, account))
     };
+    // Its parent may have left descriptors open that are no concern of the probe.
+    close_on_exec_except(&[]).map_err(ActorError::Start)?;
     let account = Account::of(subject);
     let started = match run(account) {
         // Only root can reach the executable.
@@ -210,27 +213,32 @@ impl Actor {
         self.child.id()
     }
 
-    /// Has the probe send a packet.
-    pub(super) fn ask(&mut self, planned: &PlannedProbe, nonce: &str) -> ProbeAnswer {
+    /// Has the probe send a packet. After an error, the probe cannot be asked again: a late answer would
+    /// count for the next packet.
+    pub(super) fn ask(&mut self, planned: &PlannedProbe, nonce: &str) -> io::Result<ProbeAnswer> {
         let destination = planned.destination.map(|one| one.to_string());
         let destination = destination.unwrap_or_default();
         let binding = planned.binding.as_deref().unwrap_or_default();
         let request = format!("{} {destination} {nonce} {binding}\n", planned.kind.word());
-        let written = match &mut self.requests {
-            Some(requests) => requests.write_all(request.as_bytes()),
-            None => Err(io::ErrorKind::BrokenPipe.into()),
-        };
-        match written.and_then(|()| self.answer()) {
-            Ok(line) => ProbeAnswer::parse(&line),
-            Err(error) => ProbeAnswer::Skipped(format!("the probe does not answer: {error}")),
-        }
+        let requests = self.requests.as_mut().ok_or(io::ErrorKind::BrokenPipe)?;
+        requests.write_all(request.as_bytes())?;
+        let answer = ProbeAnswer::parse(&self.answer()?).ok_or(io::ErrorKind::InvalidData)?;
+        Ok(match answer {
+            // Only a connection is recognised by its port.
+            ProbeAnswer::Sent { .. } if planned.kind != Kind::Tcp => {
+                ProbeAnswer::Sent { port: None }
+            }
+            answer => answer,
+        })
     }
 
-    /// Reads a line.
+    /// Reads a line. The probe writes one for each request.
     fn answer(&mut self) -> io::Result<String> {
         let mut line = Vec::new();
-        let patience = Timespec::try_from(PATIENCE).ok();
+        let end = Instant::now() + PATIENCE;
         while line.len() < MAX_ANSWER {
+            let left = end.saturating_duration_since(Instant::now());
+            let patience = Timespec::try_from(left).ok();
             let ready = poll(
                 &mut [PollFd::new(&self.answers, PollFlags::IN)],
                 patience.as_ref(),
@@ -241,15 +249,19 @@ impl Actor {
                 Ok(_) => {}
                 Err(error) => return Err(error.into()),
             }
-            // The probe writes whole lines, and one for each request.
             let mut part = [0; 512];
             let count = self.answers.read(&mut part)?;
             line.extend_from_slice(&part[..count]);
-            if count == 0 || line.ends_with(b"\n") {
-                break;
+            match line.iter().position(|byte| *byte == b'\n') {
+                Some(end) if end + 1 == line.len() => {
+                    return Ok(String::from_utf8_lossy(&line).into_owned());
+                }
+                Some(_) => break,
+                None if count == 0 => return Err(io::ErrorKind::UnexpectedEof.into()),
+                None => {}
             }
         }
-        Ok(String::from_utf8_lossy(&line).into_owned())
+        Err(io::ErrorKind::InvalidData.into())
     }
 }
 
@@ -259,5 +271,62 @@ impl Drop for Actor {
         drop(self.requests.take());
         let _ = self.child.kill();
         let _ = self.child.wait();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Starts a shell in place of the probe.
+    fn shell(script: &str) -> Actor {
+        let mut child = Command::new("/bin/sh")
+            .args(["-c", script])
+            .stdin(Stdio::piped())
+            .stdout(Stdio::piped())
+            .spawn()
+            .expect("a shell");
+        Actor {
+            requests: child.stdin.take(),
+            answers: child.stdout.take().expect("a pipe"),
+            child,
+            description: String::new(),
+        }
+    }
+
+    fn ask(script: &str, kind: Kind) -> io::Result<ProbeAnswer> {
+        let planned = PlannedProbe {
+            name: "udp",
+            kind,
+            destination: "192.0.2.1:9".parse().ok(),
+            binding: None,
+            skipped: None,
+        };
+        shell(script).ask(&planned, "nonce")
+    }
+
+    #[test]
+    fn a_probe_that_ends_or_answers_twice_is_an_error() {
+        for (script, expected) in [
+            ("read line", io::ErrorKind::UnexpectedEof),
+            ("read line; printf sent", io::ErrorKind::UnexpectedEof),
+            (
+                "read line; printf 'sent\\nsent\\n'",
+                io::ErrorKind::InvalidData,
+            ),
+            ("read line; echo other", io::ErrorKind::InvalidData),
+        ] {
+            let error = ask(script, Kind::Udp).expect_err(script);
+            assert_eq!(error.kind(), expected, "{script}");
+        }
+    }
+
+    #[test]
+    fn only_a_connection_has_a_port() {
+        let script = "read line; echo sent 1000";
+        for (kind, port) in [(Kind::Tcp, Some(1000)), (Kind::Udp, None)] {
+            let answer = ask(script, kind).expect("an answer");
+            assert_eq!(answer, ProbeAnswer::Sent { port });
+        }
     }
 }

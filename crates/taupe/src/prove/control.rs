@@ -1,5 +1,5 @@
-//! The control: a packet from a process that is not selected. If the capture does not see it in clear,
-//! it would not see a leak either.
+//! The control: a packet from a process that is not selected. If the capture does not see it
+//! outside the tunnel, it would not see a leak either.
 
 use super::plan::{DISCARD, NOWHERE_V4, NOWHERE_V6};
 use super::probe::{BROADCAST, datagram};
@@ -82,7 +82,7 @@ impl Control {
 
     /// Reports about the first two nonces.
     pub(super) fn report(self, seen: &Seen, notes: [Option<String>; 2]) -> ControlReport {
-        let sightings = [0, 1].map(|number| seen.observed.in_clear.get(&number));
+        let sightings = [0, 1].map(|number| seen.observed.outside.get(&number));
         let destination = match self {
             Self::Socket(to) => Some(to),
             Self::PacketSocket { .. } => Some((NOWHERE_V4, DISCARD).into()),

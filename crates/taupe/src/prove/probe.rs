@@ -4,12 +4,12 @@
 //! ```text
 //!           ready
 //! request   KIND DESTINATION NONCE [ADDRESS or INTERFACE]
-//! answer    sent [PORT] | refused TEXT | skipped TEXT
+//! answer    sent [PORT] | refused CODE TEXT | skipped TEXT
 //! ```
 
 use rustix::net::{AddressFamily, SocketType, ipproto, sendto, socket};
 use rustix::net::{SendFlags, connect};
-use std::io::{self, BufRead as _, Write as _};
+use std::io::{self, BufRead as _, Read as _, Write as _};
 use std::net::{IpAddr, Ipv4Addr, SocketAddr, UdpSocket};
 use std::os::fd::{AsFd as _, OwnedFd};
 use std::process::ExitCode;
@@ -30,6 +30,9 @@ pub(super) const READY: &str = "ready\n";
 
 /// Longest text of an answer.
 const MAX_TEXT: usize = 200;
+
+/// Longest request in bytes.
+const MAX_REQUEST: u64 = 512;
 
 /// An arbitrary mark.
 const MARK: i32 = 0x7a70;
@@ -81,15 +84,15 @@ impl Kind {
 pub(super) enum ProbeAnswer {
     /// The socket took the packet. `port` is the local port of a connection.
     Sent { port: Option<u16> },
-    /// The system refused to send.
-    Refused(String),
+    /// The system refused to send, with this error (`errno`).
+    Refused { code: i32, why: String },
     /// A right or a feature is missing.
     Skipped(String),
 }
 
 impl ProbeAnswer {
-    /// Parses an answer. A process of the same user may have written it.
-    pub(super) fn parse(line: &str) -> Self {
+    /// Parses an answer. A process of the same user may have written it. `None` if it is none.
+    pub(super) fn parse(line: &str) -> Option<Self> {
         let text = |text: &str| -> String {
             let shown = |c: char| {
                 if c.is_ascii_graphic() || c == ' ' {
@@ -105,12 +108,18 @@ impl ProbeAnswer {
             .split_once(' ')
             .unwrap_or((line.trim_end(), ""));
         match word {
-            "sent" => Self::Sent {
+            "sent" => Some(Self::Sent {
                 port: rest.parse().ok(),
-            },
-            "refused" => Self::Refused(text(rest)),
-            "skipped" => Self::Skipped(text(rest)),
-            _ => Self::Skipped("the probe has ended".into()),
+            }),
+            "refused" => {
+                let (code, why) = rest.split_once(' ')?;
+                Some(Self::Refused {
+                    code: code.parse().ok()?,
+                    why: text(why),
+                })
+            }
+            "skipped" => Some(Self::Skipped(text(rest))),
+            _ => None,
         }
     }
 
@@ -118,7 +127,7 @@ impl ProbeAnswer {
         match self {
             Self::Sent { port: None } => "sent\n".into(),
             Self::Sent { port: Some(port) } => format!("sent {port}\n"),
-            Self::Refused(why) => format!("refused {why}\n"),
+            Self::Refused { code, why } => format!("refused {code} {why}\n"),
             Self::Skipped(why) => format!("skipped {why}\n"),
         }
     }
@@ -126,16 +135,17 @@ impl ProbeAnswer {
 
 /// Serves requests until the end of standard input.
 pub(crate) fn main() -> ExitCode {
-    // Other processes of the application's user cannot trace it.
+    // From here on, other processes of the application's user cannot trace it. Since `exec` they could.
     crate::system::disable_core_files();
     let mut open = Vec::new();
+    let mut input = io::stdin().lock();
     let mut is_read = print(READY);
-    for line in io::stdin().lock().lines() {
-        let Ok(line) = line else { break };
-        if !is_read {
-            break;
+    while is_read {
+        let mut line = String::new();
+        match (&mut input).take(MAX_REQUEST).read_line(&mut line) {
+            Ok(1..) => is_read = print(&answer(line.trim_end(), &mut open).line()),
+            Ok(0) | Err(_) => break,
         }
-        is_read = print(&answer(&line, &mut open).line());
     }
     ExitCode::SUCCESS
 }
@@ -160,7 +170,10 @@ fn answer(line: &str, open: &mut Vec<OwnedFd>) -> ProbeAnswer {
     match send(kind, destination, nonce, binding, open) {
         Ok(port) => ProbeAnswer::Sent { port },
         Err(ProbeFailure::Prepare(error)) => ProbeAnswer::Skipped(error.to_string()),
-        Err(ProbeFailure::Send(error)) => ProbeAnswer::Refused(error.to_string()),
+        Err(ProbeFailure::Send(error)) => ProbeAnswer::Refused {
+            code: error.raw_os_error().unwrap_or_default(),
+            why: error.to_string(),
+        },
     }
 }
 
@@ -185,7 +198,10 @@ fn send(
     };
     match kind {
         Kind::Tcp => {
-            let family = AddressFamily::INET;
+            let family = match destination {
+                SocketAddr::V4(_) => AddressFamily::INET,
+                SocketAddr::V6(_) => AddressFamily::INET6,
+            };
             let connection = socket(family, SocketType::STREAM, None).map_err(io::Error::from);
             let connection = connection.map_err(Prepare)?;
             let listed = prepare_tcp(&connection, any).map_err(Prepare)?;
@@ -256,10 +272,11 @@ fn prepare_tcp(connection: &OwnedFd, any: IpAddr) -> io::Result<u16> {
 /// The hardware address of all machines on a link.
 pub(super) const BROADCAST: [u8; 6] = [0xff; 6];
 
-/// Makes a query for the address of a name that does not exist (RFC 1035, RFC 6761).
+/// Makes a query for the address of a name that does not exist (RFC 1035). Resolvers answer names below
+/// `invalid` themselves, and look up names below `example` (RFC 6761, sections 6.4 and 6.5).
 fn query(nonce: &str) -> Vec<u8> {
     let mut query = vec![0x7a, 0x70, 1, 0, 0, 1, 0, 0, 0, 0, 0, 0];
-    for label in [nonce, "invalid", ""] {
+    for label in [nonce, "example", ""] {
         query.push(label.len() as u8);
         query.extend(label.bytes());
     }
@@ -275,7 +292,7 @@ fn binding_request(nonce: &str) -> Vec<u8> {
     let mut request = vec![0, 1];
     request.extend(length.to_be_bytes());
     request.extend([0x21, 0x12, 0xa4, 0x42]);
-    request.extend(&software[..12]);
+    request.extend(software.get(..12).unwrap_or(&[0; 12]));
     request.extend([0x80, 0x22]);
     request.extend((software.len() as u16).to_be_bytes());
     request.extend(software);
@@ -316,19 +333,23 @@ mod tests {
         for answer in [
             ProbeAnswer::Sent { port: None },
             ProbeAnswer::Sent { port: Some(1000) },
-            ProbeAnswer::Refused("no route".into()),
+            ProbeAnswer::Refused {
+                code: 101,
+                why: "no route".into(),
+            },
             ProbeAnswer::Skipped("no right".into()),
         ] {
-            assert_eq!(ProbeAnswer::parse(&answer.line()), answer);
+            assert_eq!(ProbeAnswer::parse(&answer.line()), Some(answer));
         }
-        let hostile = format!("refused \x1b]0;x\x07\u{e9}{}", "y".repeat(500));
-        let ProbeAnswer::Refused(text) = ProbeAnswer::parse(&hostile) else {
-            panic!("it was refused");
+        let hostile = format!("skipped \x1b]0;x\x07\u{e9}{}", "y".repeat(500));
+        let Some(ProbeAnswer::Skipped(text)) = ProbeAnswer::parse(&hostile) else {
+            panic!("it was skipped");
         };
         assert!(text.starts_with("?]0;x??y"), "{text}");
         assert_eq!(text.len(), MAX_TEXT);
-        let ended = ProbeAnswer::parse("");
-        assert!(matches!(ended, ProbeAnswer::Skipped(_)));
+        for wrong in ["", "sending", "refused", "refused x", "refused no route"] {
+            assert_eq!(ProbeAnswer::parse(wrong), None, "{wrong}");
+        }
     }
 
     #[test]
@@ -348,6 +369,11 @@ mod tests {
             );
         }
         assert!(open.is_empty());
+        // A connection has the family of its destination.
+        let connected = answer("tcp [::1]:9 x", &mut open);
+        let (ProbeAnswer::Sent { .. } | ProbeAnswer::Refused { code: 111, .. }) = connected else {
+            panic!("{connected:?}");
+        };
         for (kind, word) in Kind::ALL {
             assert_eq!((Kind::of(word), kind.word()), (Some(kind), word));
         }
@@ -358,11 +384,12 @@ mod tests {
         let query = query(NONCE);
         assert_eq!(query[12], 22);
         assert_eq!(&query[13..35], NONCE.as_bytes());
-        assert_eq!(&query[35..44], b"\x07invalid\0");
+        assert_eq!(&query[35..44], b"\x07example\0");
         let stun = binding_request(NONCE);
         assert_eq!(stun.len() % 4, 0);
         assert_eq!(usize::from(stun[3]) + 20, stun.len());
         assert_eq!(&stun[24..46], NONCE.as_bytes());
+        assert_eq!(binding_request("short").len() % 4, 0);
         let packet = datagram(Ipv4Addr::LOCALHOST, Ipv4Addr::BROADCAST, 7, NONCE);
         let parsed = taupe_packet::ip::Packet::parse(&packet).expect("a packet");
         assert_eq!(parsed.bytes().len(), packet.len());

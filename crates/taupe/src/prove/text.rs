@@ -4,7 +4,7 @@ use crate::flows;
 use std::fmt::Write as _;
 use std::net::SocketAddr;
 use taupe_inspect::prove::{
-    ClearReport, ControlReport, ObservedTraffic, ProbeReport, ProbeVerdict, ProofReport,
+    ControlReport, ObservedTraffic, OutsideReport, ProbeReport, ProbeVerdict, ProofReport,
     ProofResult, Unobserved,
 };
 
@@ -16,10 +16,40 @@ const UNATTRIBUTED: usize = 5;
 
 /// Limits of every observation.
 const LIMITS: &str = "\
-Not proved: traffic before and after this time; traffic by way of another program, such as a proxy on
-  this machine or a service of the desktop; other network namespaces and containers; other
-  machines; an application that recognises the test.
+Not proved: traffic before and after this time; sockets that close before Taupe
+  lists them; packets of raw and ping sockets; destinations that a rule of the
+  packet filter changes (DNAT in OUTPUT); traffic by way of another program,
+  such as a proxy on this machine or a service of the desktop; other network
+  namespaces and containers; other machines; an application that recognises the
+  test.
 ";
+
+/// Columns of a line.
+const WIDTH: usize = 80;
+
+/// Breaks a line between words. Later lines begin with `indent` spaces.
+fn wrapped(line: &str, indent: usize) -> String {
+    let mut text = String::new();
+    let mut rest = line.to_owned();
+    while rest.chars().count() > WIDTH {
+        let lead = rest.len() - rest.trim_start().len();
+        let mut spaces = rest
+            .char_indices()
+            .enumerate()
+            .filter(|(_, (at, c))| *c == ' ' && *at > lead);
+        let fitting = spaces
+            .clone()
+            .take_while(|(column, _)| *column <= WIDTH)
+            .last();
+        let Some((_, (at, _))) = fitting.or_else(|| spaces.next()) else {
+            break;
+        };
+        let _ = writeln!(text, "{}", rest[..at].trim_end());
+        rest = format!("{:indent$}{}", "", rest[at..].trim_start());
+    }
+    let _ = writeln!(text, "{}", rest.trim_end());
+    text
+}
 
 /// Escapes control characters.
 pub(super) fn escaped(name: &str) -> String {
@@ -27,42 +57,43 @@ pub(super) fn escaped(name: &str) -> String {
 }
 
 pub(super) fn text(report: &ProofReport) -> String {
-    let mut text = format!(
-        "{} in {}, observed for {:.1} s ({} s asked)\n",
-        report.application, report.tunnel, report.seconds, report.asked_seconds
+    let head = format!(
+        "{} in {}, observed for {:.1} s ({} s requested)",
+        report.application, report.tunnel, report.seconds, report.requested_seconds
     );
-    // Writing to a string does not fail.
+    let mut text = wrapped(&head, 2);
     if let Some(effect) = &report.kill_switch {
-        let _ = writeln!(text, "{} is down: {effect}", report.tunnel);
+        text += &wrapped(&format!("{} is down: {effect}", report.tunnel), 2);
     }
     text += "\nSelection, as `taupe explain` prints it:\n";
     for step in &report.steps {
-        let _ = writeln!(text, "  {step}");
+        text += &wrapped(&format!("  {step}"), 6);
     }
     let ids: Vec<_> = report.processes.iter().map(ToString::to_string).collect();
     match ids.is_empty() {
         true => text += "  processes: none runs\n",
-        false => {
-            let _ = writeln!(text, "  processes: {}", ids.join(", "));
-        }
+        false => text += &wrapped(&format!("  processes: {}", ids.join(", ")), 4),
     }
     for flow in report.flows.iter().take(FLOWS) {
-        let _ = writeln!(text, "  {}", flows::line(flow));
+        text += &wrapped(&format!("  {}", flows::line(flow)), 6);
     }
     if report.flows.len() > FLOWS {
+        // Writing to a string does not fail.
         let _ = writeln!(text, "  and {} more flows", report.flows.len() - FLOWS);
     }
-    let _ = writeln!(
-        text,
-        "\nCapture of packets that leave by {} or any other interface except loopback:",
-        match report.uplinks.is_empty() {
-            true => "no uplink".into(),
-            false => report.uplinks.join(", "),
-        }
+    let uplinks = match report.uplinks.is_empty() {
+        true => "no uplink".into(),
+        false => report.uplinks.join(", "),
+    };
+    let capture = format!(
+        "Capture of packets that leave by {uplinks} or any other interface except loopback:"
     );
+    text.push('\n');
+    text += &wrapped(&capture, 2);
     text += &traffic(&report.tunnel, &report.traffic);
-    text += &control(&report.control);
-    let _ = writeln!(text, "\nProbe: {}", report.probe);
+    text += &wrapped(&control(&report.control), 4);
+    text.push('\n');
+    text += &wrapped(&format!("Probe: {}", report.probe), 2);
     for probe in &report.probes {
         text += &line(probe);
     }
@@ -75,7 +106,7 @@ pub(super) fn text(report: &ProofReport) -> String {
 fn traffic(tunnel: &str, traffic: &ObservedTraffic) -> String {
     let mut text = String::new();
     let mut count = |what: &str, packets: u64| {
-        let _ = writeln!(text, "  {packets:>8}  {what}");
+        text += &wrapped(&format!("  {packets:>8}  {what}"), 12);
     };
     count(
         &format!("WireGuard packets of {tunnel} sent"),
@@ -83,32 +114,40 @@ fn traffic(tunnel: &str, traffic: &ObservedTraffic) -> String {
     );
     count("received", traffic.wireguard_received);
     count(
-        "in clear from sockets of the application",
-        traffic.clear_packets,
+        "outside the tunnel from sockets of the application",
+        traffic.leaked_packets,
     );
     count(
-        "from its sockets, to destinations that bypass the tunnel by the file",
+        "from its sockets, to destinations that the file lets bypass it",
         traffic.bypassing_packets,
     );
     count(
-        "in clear from sockets of other programs",
+        "outside the tunnel from sockets of other programs",
         traffic.other_packets,
     );
     count(
-        "in clear to which no socket fits",
+        "outside the tunnel to which no socket fits",
         traffic.unattributed_packets,
     );
     count("lost by the capture", traffic.lost_packets);
-    for flow in &traffic.clear {
-        let _ = writeln!(text, "  LEFT IN CLEAR at {}", clear_flow(flow));
+    if traffic.uncounted_endpoints > 0 {
+        let uncounted = format!(
+            "  Packets from {} endpoints of {tunnel} are not counted as received: those beyond 8 of a \
+             family, and new ones.",
+            traffic.uncounted_endpoints
+        );
+        text += &wrapped(&uncounted, 4);
+    }
+    for flow in &traffic.leaked {
+        text += &wrapped(&format!("  LEAKED at {}", outside(flow)), 4);
     }
     for flow in traffic.unattributed.iter().take(UNATTRIBUTED) {
-        let _ = writeln!(text, "  without a socket: at {}", clear_flow(flow));
+        text += &wrapped(&format!("  without a socket: at {}", outside(flow)), 4);
     }
     text
 }
 
-fn clear_flow(flow: &ClearReport) -> String {
+fn outside(flow: &OutsideReport) -> String {
     let mut text = format!(
         "{} after {}: {} {} -> {}",
         flow.interface,
@@ -133,8 +172,7 @@ fn end(address: SocketAddr) -> String {
 
 fn control(control: &ControlReport) -> String {
     if !control.tried {
-        return "  Control: none (--no-control). It is not shown that the capture sees packets.\n"
-            .into();
+        return "  Control: none (--no-control). The capture is not verified.".into();
     }
     let from = match control.by_packet_socket {
         true => "a packet socket, since every other one is selected or blocked,",
@@ -145,12 +183,12 @@ fn control(control: &ControlReport) -> String {
         .map_or("the link".into(), |to| to.to_string());
     match (control.seen, &control.interface, &control.note) {
         (true, Some(interface), _) => {
-            format!("  Control: packets from {from} to {to} were seen in clear at {interface}.\n")
+            format!("  Control: packets from {from} to {to} were seen at {interface}.")
         }
         (_, _, Some(note)) => {
-            format!("  Control: packets from {from} to {to} were not sent: {note}\n")
+            format!("  Control: packets from {from} to {to} were not sent: {note}")
         }
-        _ => format!("  Control: packets from {from} to {to} were NOT seen.\n"),
+        _ => format!("  Control: packets from {from} to {to} were NOT seen."),
     }
 }
 
@@ -162,8 +200,9 @@ fn line(probe: &ProbeReport) -> String {
     let verdict = match probe.verdict {
         ProbeVerdict::Tunnel => "through the tunnel",
         ProbeVerdict::Blocked => "blocked",
-        ProbeVerdict::LeftInClear => "LEFT IN CLEAR",
-        ProbeVerdict::ByFile => "bypasses by the file",
+        ProbeVerdict::NotSeen => "not seen",
+        ProbeVerdict::Leaked => "LEAKED",
+        ProbeVerdict::ByFile => "bypass (in file)",
         ProbeVerdict::NotTried => "not tried",
     };
     let mut text = format!("  {:<20}  {:<18}{to}", verdict, probe.name);
@@ -171,7 +210,7 @@ fn line(probe: &ProbeReport) -> String {
         let _ = write!(text, " at {interface} after {}", time(after));
         if let Some(seen) = probe
             .seen_destination
-            .filter(|seen| Some(*seen) != probe.destination)
+            .filter(|seen| probe.destination.is_none_or(|to| !is_same(*seen, to)))
         {
             let _ = write!(text, ", to {seen}");
         }
@@ -179,32 +218,38 @@ fn line(probe: &ProbeReport) -> String {
     if let Some(note) = &probe.note {
         let _ = write!(text, " ({note})");
     }
-    format!("{}\n", text.trim_end())
+    wrapped(&text, 24)
+}
+
+/// Compares ends without the links of link-local addresses, which packets do not name.
+fn is_same(one: SocketAddr, other: SocketAddr) -> bool {
+    one.ip() == other.ip() && one.port() == other.port()
 }
 
 fn conclusion(report: &ProofReport) -> String {
     let leaked = report
         .probes
         .iter()
-        .filter(|probe| probe.verdict == ProbeVerdict::LeftInClear);
+        .filter(|probe| probe.verdict == ProbeVerdict::Leaked);
     let leaked: Vec<_> = leaked.map(|probe| probe.name).collect();
     let first = match report.result {
         ProofResult::NothingFound => format!(
-            "Nothing found: no packet of {} was seen in clear.",
-            report.application
+            "NO LEAK FOUND: no packet attributed to {} left outside the tunnel, except to destinations \
+             that the file lets bypass it.{}",
+            report.application,
+            unattributed(&report.traffic)
         ),
         ProofResult::Leak => {
             let mut parts = Vec::new();
-            if report.traffic.clear_packets > 0 {
-                parts.push(format!(
-                    "{} packets of its sockets",
-                    report.traffic.clear_packets
-                ));
+            match report.traffic.leaked_packets {
+                0 => {}
+                1 => parts.push("1 packet of its sockets".into()),
+                count => parts.push(format!("{count} packets of its sockets")),
             }
             if !leaked.is_empty() {
                 parts.push(format!("probes: {}", leaked.join(", ")));
             }
-            format!("LEAK: in clear left {}.", parts.join("; "))
+            format!("LEAK: outside the tunnel: {}", parts.join("; "))
         }
         ProofResult::NotObserved => {
             let reasons = report.reasons.iter().map(|reason| why(*reason));
@@ -213,11 +258,21 @@ fn conclusion(report: &ProofReport) -> String {
         }
     };
     let sent = |probe: &&ProbeReport| probe.verdict != ProbeVerdict::NotTried;
-    format!(
-        "{first}\nObserved: every packet that left for {:.1} s, and {} probes.\n",
+    let observed = format!(
+        "Observed for {:.1} s: packets that left by any interface except loopback; {} probes.",
         report.seconds,
         report.probes.iter().filter(sent).count()
-    )
+    );
+    wrapped(&first, 2) + &wrapped(&observed, 2)
+}
+
+/// Returns a sentence about packets of unknown owners.
+fn unattributed(traffic: &ObservedTraffic) -> String {
+    match traffic.unattributed_packets {
+        0 => String::new(),
+        1 => " 1 packet could not be attributed.".into(),
+        count => format!(" {count} packets could not be attributed."),
+    }
 }
 
 fn why(reason: Unobserved) -> &'static str {
@@ -232,6 +287,8 @@ fn why(reason: Unobserved) -> &'static str {
         Unobserved::TablesFull => "there were more flows than can be attributed",
         Unobserved::SocketsUnknown => "the kernel did not list the sockets",
         Unobserved::ProbeNotStarted => "the probe could not be started",
+        Unobserved::ProbeEnded => "the probe ended early or did not answer",
+        Unobserved::NoProbeSent => "no probe could be sent",
         Unobserved::ProbeNotSelected => "the tunnel did not select the probe",
         Unobserved::Interrupted => "a signal ended it early",
     }
@@ -268,7 +325,7 @@ mod tests {
     fn a_probe_is_one_line_that_says_where_it_left() {
         let mut probe = ProbeReport {
             name: "dns-local",
-            verdict: ProbeVerdict::LeftInClear,
+            verdict: ProbeVerdict::Leaked,
             destination: "127.0.0.53:53".parse().ok(),
             interface: Some("eth0".into()),
             seen_destination: "192.0.2.53:53".parse().ok(),
@@ -277,13 +334,50 @@ mod tests {
         };
         assert_eq!(
             line(&probe),
-            "  LEFT IN CLEAR         dns-local           127.0.0.53:53 at eth0 after 1.2 s, to \
-             192.0.2.53:53\n"
+            "  LEAKED                dns-local           127.0.0.53:53 at eth0 after 1.2 s,\n\
+             \x20                       to 192.0.2.53:53\n"
         );
         probe.verdict = ProbeVerdict::NotTried;
         (probe.destination, probe.interface) = (None, None);
         probe.note = Some("no right".into());
         let expected = "  not tried             dns-local          (no right)\n";
         assert_eq!(line(&probe), expected);
+    }
+
+    #[test]
+    fn lines_break_between_words() {
+        let words = "word ".repeat(40);
+        for indent in [0, 4, 24] {
+            let text = wrapped(&format!("    {words}"), indent);
+            assert!(text.lines().all(|line| line.len() <= WIDTH), "{text}");
+            assert_eq!(text.split_whitespace().count(), 40);
+        }
+        // A word that does not fit has a line of its own.
+        let long = "\u{e9}".repeat(WIDTH + 1);
+        let text = wrapped(&format!("  a {long} b"), 2);
+        assert_eq!(text, format!("  a\n  {long}\n  b\n"));
+        assert_eq!(wrapped("short", 2), "short\n");
+    }
+
+    #[test]
+    fn the_conclusion_counts_packets_of_unknown_owners() {
+        let mut traffic = ObservedTraffic {
+            wireguard_sent: 0,
+            wireguard_received: 0,
+            uncounted_endpoints: 0,
+            leaked_packets: 0,
+            leaked: Vec::new(),
+            bypassing_packets: 0,
+            other_packets: 0,
+            unattributed_packets: 0,
+            unattributed: Vec::new(),
+            lost_packets: 0,
+        };
+        assert_eq!(unattributed(&traffic), "");
+        traffic.unattributed_packets = 7;
+        assert_eq!(
+            unattributed(&traffic),
+            " 7 packets could not be attributed."
+        );
     }
 }

@@ -3,15 +3,17 @@
 use super::text::escaped;
 use crate::interrupt::Interrupt;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::io;
 use std::time::{Duration, Instant};
 use taupe_inspect::prove::{
-    CLEAR_LISTED, ClearFlow, ClearReport, Members, Nonces, Observation, Observed, ObservedTraffic,
-    ProofTarget, TcpProbe,
+    LEAKS_LISTED, Members, Nonces, Observation, Observed, ObservedTraffic, OutsideFlow,
+    OutsideReport, ProofTarget, TcpProbe,
 };
 use taupe_os_linux::interface;
-use taupe_os_linux::packet_socket::{Direction, PacketFilter, PacketSocket, SNAP_LENGTH};
+use taupe_os_linux::packet_socket::{
+    Direction, MAX_FLOWS, PacketFilter, PacketSocket, SNAP_LENGTH, UdpFlow,
+};
 
 /// Longest wait for packets, after which signals and samples are due.
 const TURN: Duration = Duration::from_millis(50);
@@ -46,6 +48,9 @@ pub(super) struct Watch<'a> {
     has_failed: bool,
     probe: Option<u32>,
     lost: u64,
+    /// Flows of the counters, and others.
+    counted: HashSet<UdpFlow>,
+    uncounted: HashSet<UdpFlow>,
 }
 
 /// A finished observation.
@@ -57,6 +62,8 @@ pub(super) struct Seen {
     /// WireGuard packets, sent and received.
     wireguard: [u64; 2],
     lost: u64,
+    /// Endpoints of peers that the counter of received packets lacks.
+    uncounted: u64,
 }
 
 impl<'a> Watch<'a> {
@@ -96,7 +103,10 @@ impl<'a> Watch<'a> {
             has_failed: false,
             probe,
             lost: 0,
+            counted: counted(&flows),
+            uncounted: HashSet::new(),
         };
+        watch.learn_endpoints(&flows);
         watch.sample_sockets();
         Ok(watch)
     }
@@ -110,8 +120,8 @@ impl<'a> Watch<'a> {
         self.observation.has_seen(number)
     }
 
-    pub(super) fn add_tcp_probe(&mut self, number: usize, port: u16) {
-        self.observation.add_tcp_probe(TcpProbe { number, port });
+    pub(super) fn add_tcp_probe(&mut self, probe: TcpProbe) {
+        self.observation.add_tcp_probe(probe);
     }
 
     /// Observes for some time, or until a condition holds or a signal has come.
@@ -172,9 +182,18 @@ impl<'a> Watch<'a> {
             self.sample_sockets();
         }
         if self.endpoints_read.elapsed() > ENDPOINTS {
-            self.observation.add_endpoints(&self.target.outer_flows());
+            self.learn_endpoints(&self.target.outer_flows());
             self.endpoints_read = Instant::now();
         }
+    }
+
+    /// Notes flows to peers, some of which may have roamed, and addresses of this machine.
+    fn learn_endpoints(&mut self, flows: &[UdpFlow]) {
+        let new = flows.iter().filter(|flow| !self.counted.contains(flow));
+        self.uncounted.extend(new);
+        self.observation.add_endpoints(flows);
+        let own = self.target.local_addresses();
+        self.observation.add_local_addresses(&own);
     }
 
     fn sample_sockets(&mut self) {
@@ -216,8 +235,19 @@ impl<'a> Watch<'a> {
             names: self.names,
             wireguard,
             lost: self.lost,
+            uncounted: self.uncounted.len() as u64,
         }
     }
+}
+
+/// Returns the flows that the kernel's filter counts.
+fn counted(flows: &[UdpFlow]) -> HashSet<UdpFlow> {
+    let of = |is_ipv4| {
+        let flows = flows.iter().copied();
+        let own = flows.filter(move |flow| flow.remote.is_ipv4() == is_ipv4);
+        own.take(MAX_FLOWS)
+    };
+    of(true).chain(of(false)).collect()
 }
 
 impl Seen {
@@ -227,8 +257,8 @@ impl Seen {
         name.map_or_else(|| format!("interface {index}"), |name| escaped(name))
     }
 
-    fn listed(&self, flows: &[ClearFlow]) -> Vec<ClearReport> {
-        let listed = flows.iter().take(CLEAR_LISTED).map(|flow| ClearReport {
+    fn listed(&self, flows: &[OutsideFlow]) -> Vec<OutsideReport> {
+        let listed = flows.iter().take(LEAKS_LISTED).map(|flow| OutsideReport {
             interface: self.interface(flow.interface),
             protocol: flow.protocol,
             source: flow.source,
@@ -240,16 +270,17 @@ impl Seen {
     }
 
     pub(super) fn traffic(&self, target: &ProofTarget) -> ObservedTraffic {
-        let packets = |flows: &[ClearFlow]| flows.iter().map(|flow| flow.packets).sum();
-        let all = self.observed.clear.iter().copied();
-        let (by_file, clear): (Vec<_>, Vec<_>) =
+        let packets = |flows: &[OutsideFlow]| flows.iter().map(|flow| flow.packets).sum();
+        let all = self.observed.leaked.iter().copied();
+        let (by_file, leaked): (Vec<_>, Vec<_>) =
             all.partition(|flow| target.bypasses(flow.destination));
         let [wireguard_sent, wireguard_received] = self.wireguard;
         ObservedTraffic {
             wireguard_sent,
             wireguard_received,
-            clear_packets: packets(&clear),
-            clear: self.listed(&clear),
+            uncounted_endpoints: self.uncounted,
+            leaked_packets: packets(&leaked),
+            leaked: self.listed(&leaked),
             bypassing_packets: packets(&by_file),
             other_packets: self.observed.of_others,
             unattributed_packets: self.observed.unattributed,
@@ -261,4 +292,23 @@ impl Seen {
 
 pub(super) fn milliseconds(time: Duration) -> u64 {
     u64::try_from(time.as_millis()).unwrap_or(u64::MAX)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn flows_beyond_the_filter_are_not_counted() {
+        let flow = |number, address: &str| UdpFlow {
+            local_port: 4000,
+            remote: format!("{address}:{number}").parse().unwrap(),
+        };
+        let v4 = (1..=10).map(|number| flow(number, "192.0.2.1"));
+        let v6 = (1..=3).map(|number| flow(number, "[2001:db8::1]"));
+        let flows: Vec<_> = v4.chain(v6).collect();
+        let counted = counted(&flows);
+        assert_eq!(counted.len(), MAX_FLOWS + 3);
+        assert!(!counted.contains(&flow(10, "192.0.2.1")));
+    }
 }

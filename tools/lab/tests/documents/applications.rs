@@ -91,7 +91,7 @@ pub(crate) fn proved(block: &Block) -> Result<()> {
         let output = shell.run(block, command)?;
         let expected = match command.text.contains("--json") {
             true => "\"result\": \"nothing-found\"",
-            false => "Nothing found: no packet of",
+            false => "NO LEAK FOUND: no packet attributed to",
         };
         printed(command, &output, expected)?;
     }
