@@ -252,9 +252,8 @@ impl Observation {
             let current = found.filter(|found| found.is_current);
             let current = current.map(|found| found.owner);
             // A port that the application gets long after the flow's end says nothing about the flow.
-            if current == Some(SocketOwner::Application) && seen.samples < RECHECKS {
-                seen.owner = current;
-            } else if seen.is_provisional && current.is_some() {
+            let is_found = current == Some(SocketOwner::Application) && seen.samples < RECHECKS;
+            if is_found || seen.is_provisional && current.is_some() {
                 seen.owner = current;
             } else if seen.is_provisional && seen.owner == Some(SocketOwner::Other) {
                 // That socket was closed before the packet left.
