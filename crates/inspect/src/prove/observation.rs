@@ -256,7 +256,7 @@ impl Observation {
             if is_found || seen.is_provisional && current.is_some() {
                 seen.owner = current;
             } else if seen.is_provisional && seen.owner == Some(SocketOwner::Other) {
-                // That socket was closed before the packet left.
+                // The socket was closed before the packet left.
                 seen.owner = None;
             }
             seen.is_provisional &= seen.owner.is_none() && seen.samples < RECHECKS;

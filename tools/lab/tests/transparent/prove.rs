@@ -457,18 +457,9 @@ fn connect_repeatedly(
     let script = format!(
         "while :; do exec 3<>/dev/tcp/{to}/{PORT} && read -r -u 3 line && echo ready; sleep 0.1; done"
     );
-    let as_user = user.map(|user| {
-        [
-            "setpriv",
-            "--reuid",
-            user,
-            "--regid",
-            user,
-            "--clear-groups",
-        ]
-    });
-    let as_user = as_user.as_ref().map_or(&[][..], |words| words);
-    let command = [as_user, &[&*application.0, "-c", &script]].concat();
+    let words = user.map(|user| format!("setpriv --reuid {user} --regid {user} --clear-groups"));
+    let as_user: Vec<&str> = words.iter().flat_map(|words| words.split(' ')).collect();
+    let command = [&as_user[..], &[&*application.0, "-c", &script]].concat();
     let process = world.near.spawn(&command)?;
     wait_until("a connection", Duration::from_secs(30), || {
         Ok(process.output().contains("ready"))
