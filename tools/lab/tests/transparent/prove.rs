@@ -237,7 +237,7 @@ pub(crate) fn planted_leaks() -> Result<()> {
     step("by processes that start meanwhile");
     let output = while_it_happens(
         |is_over| connect_once_each(&near, &mole, is_over),
-        || prove(&world, &["--duration", "3", &mole.0]),
+        || prove(&world, &["--duration", "4", &mole.0]),
     )?;
     let report = json(&output)?;
     ensure!(list(&report["traffic"]["leaked"]).len() > 3, "{report}");
@@ -467,10 +467,12 @@ fn connect_repeatedly(
     Ok(process)
 }
 
-/// Starts one process of an application after another. Each opens a connection, and ends soon.
+/// Starts one process of an application after another. Each opens a connection, and ends soon. So does
+/// a program that it starts, after its end.
 fn connect_once_each(near: &Host, application: &Application, is_over: &AtomicBool) -> Result<()> {
     let to = BEYOND[0];
-    let script = format!("exec 3<>/dev/tcp/{to}/{PORT}; echo ready; sleep 0.6; :");
+    let connect = format!("exec 3<>/dev/tcp/{to}/{PORT}; sleep 0.6; :");
+    let script = format!("/bin/bash -c 'sleep 1.5; {connect}' >&- 2>&- & {connect}; sleep 0.4; :");
     while !is_over.load(Ordering::Relaxed) {
         let mut process = near.spawn(&[&*application.0, "-c", &script])?;
         process.wait(Duration::from_secs(20))?;
