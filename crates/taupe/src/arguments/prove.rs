@@ -37,8 +37,8 @@ Verdicts of probes:
 
 pub(super) const PROVE_LIMITS: &str = "\
 Limits:
-  Received packets are not judged: the capture also sees decrypted packets at the
-  uplink.
+  Received packets are not judged: the capture also sees decrypted packets at
+  the uplink.
   A socket that closes before Taupe has listed all sockets is missed; its packets
   count as those to which no socket fits. So do packets of raw and ping sockets,
   and packets whose destination a rule of the packet filter changes (DNAT in
