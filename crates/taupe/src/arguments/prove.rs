@@ -39,10 +39,10 @@ pub(super) const PROVE_LIMITS: &str = "\
 Limits:
   Received packets are not judged: the capture also sees decrypted packets at
   the uplink.
-  A socket that closes before Taupe has listed all sockets is missed; its packets
-  count as those to which no socket fits. So do packets of raw and ping sockets,
-  and packets whose destination a rule of the packet filter changes (DNAT in
-  OUTPUT).
+  A socket that closes before Taupe has listed all sockets is missed; its
+  packets count as those to which no socket fits. So do packets of raw and ping
+  sockets, and packets whose destination a rule of the packet filter changes
+  (DNAT in OUTPUT).
   The probe is not the application: it cannot use connections that are open
   already. An application with the same user can disturb it.";
 
