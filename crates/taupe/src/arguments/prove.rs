@@ -90,7 +90,7 @@ pub(super) struct ProveArguments {
     /// Path of an executable, its name in PATH, or a process ID
     #[arg(value_name = "APP", value_hint = ValueHint::CommandName)]
     app: OsString,
-    /// Use this tunnel [default: the one that selects APP]
+    /// Use this tunnel [default: the one selecting APP]
     #[arg(long, value_name = "NAME")]
     tunnel: Option<String>,
     /// Observe for this many seconds
