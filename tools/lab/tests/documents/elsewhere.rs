@@ -97,6 +97,8 @@ pub(crate) const ELSEWHERE: &[Elsewhere] = &[
     at("sudo cp office.conf /etc/taupe/allowed/office.conf", Test(SERVICE, "listed")),
     at("taupe up office", Test(SERVICE, "listed")),
     at("taupe down office", Test(SERVICE, "listed")),
+    at("sudo taupe status", Test(SERVICE, "down_by_root")),
+    at("sudo taupe down u-home", Test(SERVICE, "down_by_root")),
     // The library.
     at("make build pages library", Others(&["cargo build --release -p taupe", "packaging/library"], "recipes; another test makes the pages")),
     at("sudo make install LIBRARY=1", Test(LIBRARY, "an_installed_library_is_found_and_runs")),
