@@ -8,35 +8,14 @@ use std::ptr;
 /// (`nsswitch.conf(5)`). Returns `None` if there is no such user or the sources cannot be read.
 #[must_use]
 pub fn user_id(name: &str) -> Option<u32> {
-    /// Buffer sizes for the strings of the entry, of which this uses none.
-    const SIZES: [usize; 4] = [1 << 10, 1 << 14, 1 << 18, 1 << 20];
     let name = CString::new(name).ok()?;
-    for size in SIZES {
-        let mut strings: Vec<libc::c_char> = vec![0; size];
-        let mut entry = MaybeUninit::<libc::passwd>::uninit();
-        let mut found = ptr::null_mut();
-        // SAFETY: `name` is a C string. The function writes one `passwd` to `entry`, at most
-        // `size` bytes to `strings`, and a pointer to `found`. All of them live until it returns,
-        // and nothing else refers to them.
-        let error = unsafe {
-            libc::getpwnam_r(
-                name.as_ptr(),
-                entry.as_mut_ptr(),
-                strings.as_mut_ptr(),
-                strings.len(),
-                &raw mut found,
-            )
-        };
-        match error {
-            0 if found.is_null() => return None,
-            // SAFETY: if `found` is not null, it points to `entry`, which the function has
-            // initialised.
-            0 => return Some(unsafe { entry.assume_init_ref() }.pw_uid),
-            libc::EINTR | libc::ERANGE => {}
-            _ => return None,
-        }
-    }
-    None
+    find(
+        // SAFETY: `name` is a C string; the other arguments are those of the function.
+        |entry, strings, size, found| unsafe {
+            libc::getpwnam_r(name.as_ptr(), entry, strings, size, found)
+        },
+        |entry: &libc::passwd| entry.pw_uid,
+    )
 }
 
 /// Returns true if a user is in the group of this name: by the user's own entry, or by the group's list of
@@ -61,33 +40,30 @@ pub fn is_member(user: u32, group: &str) -> bool {
 /// Sizes of the buffers for the strings of an entry. A group's has the names of all its members.
 const STRINGS: [usize; 4] = [1 << 10, 1 << 14, 1 << 18, 1 << 22];
 
-/// Returns the name of a user and the group of its entry.
-fn user_entry(user: u32) -> Option<(CString, libc::gid_t)> {
+/// Finds an entry by one of the functions whose names end in `_r`, with ever larger buffers for its
+/// strings. `take` copies what it needs, while the strings live. `call` passes its arguments to such a
+/// function: the entry, the buffer with its size, and the result.
+fn find<E, T>(
+    call: impl Fn(*mut E, *mut libc::c_char, usize, *mut *mut E) -> libc::c_int,
+    take: impl Fn(&E) -> T,
+) -> Option<T> {
     for size in STRINGS {
         let mut strings: Vec<libc::c_char> = vec![0; size];
-        let mut entry = MaybeUninit::<libc::passwd>::uninit();
+        let mut entry = MaybeUninit::<E>::uninit();
         let mut found = ptr::null_mut();
-        // SAFETY: the function writes one `passwd` to `entry`, at most `size` bytes to `strings`, and a
-        // pointer to `found`. All of them live until it returns, and nothing else refers to them.
-        let error = unsafe {
-            libc::getpwuid_r(
-                user,
-                entry.as_mut_ptr(),
-                strings.as_mut_ptr(),
-                strings.len(),
-                &raw mut found,
-            )
-        };
+        // The function writes one `E` to `entry`, at most `size` bytes to `strings`, and a pointer to
+        // `found`. All of them live until it returns, and nothing else refers to them.
+        let error = call(
+            entry.as_mut_ptr(),
+            strings.as_mut_ptr(),
+            size,
+            &raw mut found,
+        );
         match error {
             0 if found.is_null() => return None,
-            0 => {
-                // SAFETY: if `found` is not null, it points to `entry`, which the function has
-                // initialised.
-                let entry = unsafe { entry.assume_init_ref() };
-                // SAFETY: the name is a C string in `strings`, which lives until it is copied.
-                let name = unsafe { CStr::from_ptr(entry.pw_name) };
-                return Some((name.to_owned(), entry.pw_gid));
-            }
+            // SAFETY: if `found` is not null, it points to `entry`, which the function has
+            // initialised.
+            0 => return Some(take(unsafe { entry.assume_init_ref() })),
             libc::EINTR | libc::ERANGE => {}
             _ => return None,
         }
@@ -95,33 +71,31 @@ fn user_entry(user: u32) -> Option<(CString, libc::gid_t)> {
     None
 }
 
+/// Returns the name of a user and the group of its entry.
+fn user_entry(user: u32) -> Option<(CString, libc::gid_t)> {
+    find(
+        // SAFETY: the arguments are those of the function.
+        |entry, strings, size, found| unsafe {
+            libc::getpwuid_r(user, entry, strings, size, found)
+        },
+        |entry: &libc::passwd| {
+            // SAFETY: the name is a C string among the strings, which live until it is copied.
+            let name = unsafe { CStr::from_ptr(entry.pw_name) };
+            (name.to_owned(), entry.pw_gid)
+        },
+    )
+}
+
 /// Returns a group's id by name.
 fn group_id(name: &str) -> Option<libc::gid_t> {
     let name = CString::new(name).ok()?;
-    for size in STRINGS {
-        let mut strings: Vec<libc::c_char> = vec![0; size];
-        let mut entry = MaybeUninit::<libc::group>::uninit();
-        let mut found = ptr::null_mut();
-        // SAFETY: as for `getpwuid_r`, with a C string in place of the number.
-        let error = unsafe {
-            libc::getgrnam_r(
-                name.as_ptr(),
-                entry.as_mut_ptr(),
-                strings.as_mut_ptr(),
-                strings.len(),
-                &raw mut found,
-            )
-        };
-        match error {
-            0 if found.is_null() => return None,
-            // SAFETY: if `found` is not null, it points to `entry`, which the function has
-            // initialised.
-            0 => return Some(unsafe { entry.assume_init_ref() }.gr_gid),
-            libc::EINTR | libc::ERANGE => {}
-            _ => return None,
-        }
-    }
-    None
+    find(
+        // SAFETY: `name` is a C string; the other arguments are those of the function.
+        |entry, strings, size, found| unsafe {
+            libc::getgrnam_r(name.as_ptr(), entry, strings, size, found)
+        },
+        |entry: &libc::group| entry.gr_gid,
+    )
 }
 
 #[cfg(test)]

@@ -1,9 +1,9 @@
 //! The newest state, which all browsers share. The parent reads it when a browser waits for it.
 
 use crate::facts::Facts;
-use crate::gate::Gate;
 use crate::history::History;
 use crate::page;
+use crate::sessions::Sessions;
 use crate::text::Text;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
@@ -24,24 +24,24 @@ pub(crate) struct View {
 
 /// Parts that the connections of all browsers share.
 pub(crate) struct Live {
-    gate: Mutex<Gate>,
+    sessions: Mutex<Sessions>,
     history: Mutex<History>,
     view: watch::Sender<Option<View>>,
     wanted: Notify,
 }
 
 impl Live {
-    pub(crate) fn new(gate: Gate) -> Self {
+    pub(crate) fn new(sessions: Sessions) -> Self {
         Self {
-            gate: Mutex::new(gate),
+            sessions: Mutex::new(sessions),
             history: Mutex::default(),
             view: watch::Sender::new(None),
             wanted: Notify::new(),
         }
     }
 
-    pub(crate) fn gate(&self) -> MutexGuard<'_, Gate> {
-        self.gate.lock().unwrap_or_else(PoisonError::into_inner)
+    pub(crate) fn sessions(&self) -> MutexGuard<'_, Sessions> {
+        self.sessions.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Waits until a browser wants a state that is not there.

@@ -10,7 +10,7 @@
 //! | `live.rs` | the newest state, which all browsers share |
 //! | `connections.rs` | connections and their limits |
 //! | `guard.rs` | requests that are refused; headers of all answers |
-//! | `gate.rs` | the token and the sessions |
+//! | `sessions.rs` | the token and the sessions |
 //! | `site.rs`, `answer.rs` | answers to requests |
 //! | `events.rs` | streams of events |
 //! | `facts.rs`, `text.rs` | the state as it is received |
@@ -28,8 +28,6 @@ mod events;
 #[cfg(target_os = "linux")]
 mod facts;
 #[cfg(target_os = "linux")]
-mod gate;
-#[cfg(target_os = "linux")]
 mod guard;
 #[cfg(target_os = "linux")]
 mod history;
@@ -41,6 +39,8 @@ mod page;
 mod parent;
 #[cfg(target_os = "linux")]
 mod process;
+#[cfg(target_os = "linux")]
+mod sessions;
 #[cfg(target_os = "linux")]
 mod site;
 #[cfg(target_os = "linux")]

@@ -58,7 +58,7 @@ impl Parent {
             };
             match message {
                 ToServer::Start(_) => return Err(io::ErrorKind::InvalidData.into()),
-                ToServer::Token(token) => live.gate().offer(token, Instant::now()),
+                ToServer::Token(token) => live.sessions().offer(token, Instant::now()),
                 ToServer::Facts => {
                     live.publish(&Facts::parse(&read_facts(files)?)?);
                     self.answered.notify_one();

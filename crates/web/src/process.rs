@@ -1,9 +1,9 @@
 //! Start, confinement and end of the process.
 
 use crate::connections;
-use crate::gate::Gate;
 use crate::live::Live;
 use crate::parent::{Messages, Parent};
+use crate::sessions::Sessions;
 use crate::site::{Site, routes};
 use rustix::fs::{OFlags, fcntl_getfl, fcntl_setfl};
 use rustix::process::{Signal, set_parent_process_death_signal};
@@ -121,14 +121,14 @@ impl Server {
         let tcp = tcp.map(|it| tokio::net::TcpListener::from_std(TcpListener::from(it)));
         let unix = unix.map(|it| tokio::net::UnixListener::from_std(UnixListener::from(it)));
         let (parent, messages) = Parent::begin(socket)?;
-        let mut gate = Gate::default();
-        gate.offer(start.token, Instant::now());
+        let mut sessions = Sessions::default();
+        sessions.offer(start.token, Instant::now());
         Ok(Self {
             tcp: tcp.transpose()?,
             unix: unix.transpose()?,
             parent,
             messages,
-            site: Arc::new(Site::new(Live::new(gate), start.port)),
+            site: Arc::new(Site::new(Live::new(sessions), start.port)),
         })
     }
 

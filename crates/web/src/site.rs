@@ -47,8 +47,8 @@ impl Site {
             let (name, value) = pair.trim().split_once('=')?;
             (name == self.cookie).then_some(value)
         });
-        let gate = self.live.gate();
-        values.any(|value| gate.admits(value))
+        let sessions = self.live.sessions();
+        values.any(|value| sessions.admits(value))
     }
 
     /// Returns the answer that gives a browser the cookie, and takes the token from its address.
@@ -106,7 +106,7 @@ async fn require_session(
     if *request.method() != Method::GET {
         return message(StatusCode::FORBIDDEN, page::NO_SESSION);
     }
-    let session = site.live.gate().exchange(token, Instant::now());
+    let session = site.live.sessions().exchange(token, Instant::now());
     match session {
         Some(session) => site.admitted(&session),
         None => message(StatusCode::FORBIDDEN, page::NO_TOKEN),

@@ -66,9 +66,9 @@ pub enum ProbeVerdict {
 pub struct ProbeReport {
     pub name: &'static str,
     pub verdict: ProbeVerdict,
-    /// Where it was sent.
+    /// Destination to which the probe was sent.
     pub destination: Option<SocketAddr>,
-    /// Where it has left outside the tunnel: interface, destination on the wire, milliseconds since the
+    /// Packets outside the tunnel: interface, destination on the wire, milliseconds since the
     /// beginning.
     pub interface: Option<String>,
     pub seen_destination: Option<SocketAddr>,

@@ -1,7 +1,7 @@
 use super::*;
 use crate::events::MAX_STREAMS;
 use crate::facts::Facts;
-use crate::gate::Gate;
+use crate::sessions::Sessions;
 use axum::body::{Body, HttpBody as _};
 use axum::http::Request;
 use std::future::poll_fn;
@@ -12,9 +12,9 @@ use tower_service::Service as _;
 /// Returns a site, its answers and its token.
 fn site() -> (Arc<Site>, Router, String) {
     let token = Secret::random().expect("randomness");
-    let mut gate = Gate::default();
-    gate.offer(token.clone(), Instant::now());
-    let site = Arc::new(Site::new(Live::new(gate), Some(9587)));
+    let mut sessions = Sessions::default();
+    sessions.offer(token.clone(), Instant::now());
+    let site = Arc::new(Site::new(Live::new(sessions), Some(9587)));
     let answers = routes(Arc::clone(&site)).layer(Extension(IsStream::default()));
     (site, answers, token.reveal())
 }

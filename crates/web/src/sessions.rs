@@ -1,4 +1,4 @@
-//! The gate: a token admits one browser once, which then has a session.
+//! Sessions of browsers: a token admits one browser once, which then has a session.
 
 use std::collections::VecDeque;
 use std::time::{Duration, Instant};
@@ -12,12 +12,12 @@ const MAX_SESSIONS: usize = 8;
 
 /// The token that is valid, and the sessions of this process.
 #[derive(Default)]
-pub(crate) struct Gate {
+pub(crate) struct Sessions {
     token: Option<(Secret, Instant)>,
     sessions: VecDeque<Secret>,
 }
 
-impl Gate {
+impl Sessions {
     /// Makes a token valid, in place of the one before.
     pub(crate) fn offer(&mut self, token: Secret, now: Instant) {
         self.token = Some((token, now));
@@ -51,54 +51,54 @@ impl Gate {
 mod tests {
     use super::*;
 
-    fn with_token() -> (Gate, String, Instant) {
-        let (mut gate, now) = (Gate::default(), Instant::now());
+    fn with_token() -> (Sessions, String, Instant) {
+        let (mut sessions, now) = (Sessions::default(), Instant::now());
         let token = Secret::random().expect("randomness");
-        gate.offer(token.clone(), now);
-        (gate, token.reveal(), now)
+        sessions.offer(token.clone(), now);
+        (sessions, token.reveal(), now)
     }
 
     #[test]
     fn a_token_admits_once() {
-        let (mut gate, token, now) = with_token();
-        let session = gate.exchange(&token, now).expect("valid");
-        assert!(gate.admits(&session.reveal()));
-        assert!(gate.exchange(&token, now).is_none());
-        assert!(!gate.admits(&token));
+        let (mut sessions, token, now) = with_token();
+        let session = sessions.exchange(&token, now).expect("valid");
+        assert!(sessions.admits(&session.reveal()));
+        assert!(sessions.exchange(&token, now).is_none());
+        assert!(!sessions.admits(&token));
     }
 
     #[test]
     fn a_token_expires() {
-        let (mut gate, token, now) = with_token();
-        assert!(gate.exchange(&token, now + TOKEN_TIME).is_none());
+        let (mut sessions, token, now) = with_token();
+        assert!(sessions.exchange(&token, now + TOKEN_TIME).is_none());
         let last = now + TOKEN_TIME - Duration::from_millis(1);
-        assert!(gate.exchange(&token, last).is_some());
+        assert!(sessions.exchange(&token, last).is_some());
     }
 
     #[test]
     fn a_wrong_token_admits_nobody_and_the_right_one_stays() {
-        let (mut gate, token, now) = with_token();
+        let (mut sessions, token, now) = with_token();
         let other = Secret::random().expect("randomness").reveal();
         for wrong in ["", "0", &other, &token.to_uppercase(), &format!("{token}0")] {
-            assert!(gate.exchange(wrong, now).is_none(), "{wrong}");
-            assert!(!gate.admits(wrong), "{wrong}");
+            assert!(sessions.exchange(wrong, now).is_none(), "{wrong}");
+            assert!(!sessions.admits(wrong), "{wrong}");
         }
-        assert!(gate.exchange(&token, now).is_some());
+        assert!(sessions.exchange(&token, now).is_some());
     }
 
     #[test]
     fn another_token_replaces_the_one_before_and_sessions_are_few() {
-        let (mut gate, token, now) = with_token();
-        let mut sessions = Vec::new();
+        let (mut sessions, token, now) = with_token();
+        let mut cookies = Vec::new();
         for _ in 0..=MAX_SESSIONS {
             let next = Secret::random().expect("randomness");
-            gate.offer(next.clone(), now);
-            sessions.extend(gate.exchange(&next.reveal(), now));
+            sessions.offer(next.clone(), now);
+            cookies.extend(sessions.exchange(&next.reveal(), now));
         }
-        assert!(gate.exchange(&token, now).is_none());
-        let admitted: Vec<_> = sessions
+        assert!(sessions.exchange(&token, now).is_none());
+        let admitted: Vec<_> = cookies
             .iter()
-            .map(|it| gate.admits(&it.reveal()))
+            .map(|it| sessions.admits(&it.reveal()))
             .collect();
         assert_eq!(
             admitted,
