@@ -63,8 +63,14 @@ pub(crate) fn prepare() -> Result<()> {
         "no {}: run scripts/other-version",
         other.display()
     );
-    package(&taupe, None, "new.deb")?;
-    package(&other, Some(OLD), "old.deb")
+    let page = taupe.with_file_name("taupe-web");
+    ensure!(
+        page.is_file(),
+        "no {}: run cargo build --release -p taupe-web",
+        page.display()
+    );
+    package(&taupe, &page, None, "new.deb")?;
+    package(&other, &page, Some(OLD), "old.deb")
 }
 
 fn time(path: &Path) -> Option<SystemTime> {
@@ -84,10 +90,11 @@ fn newest_of(folder: &Path) -> Result<Option<SystemTime>> {
     Ok(newest)
 }
 
-/// Packages a program, unless it is packaged already.
-fn package(program: &Path, version: Option<&str>, name: &str) -> Result<()> {
+/// Packages a program and the server of its page, unless they are packaged already.
+fn package(program: &Path, page: &Path, version: Option<&str>, name: &str) -> Result<()> {
     let made = packages()?.join(name);
-    let newest = newest_of(&workspace().join("packaging"))?.max(time(program));
+    let programs = time(program).max(time(page));
+    let newest = newest_of(&workspace().join("packaging"))?.max(programs);
     if time(&made) > newest {
         return Ok(());
     }
@@ -101,6 +108,7 @@ fn package(program: &Path, version: Option<&str>, name: &str) -> Result<()> {
         fs::write(pages.join(page), "of a test\n").map_err(Error::io(page))?;
     }
     symlink(program, release.join("taupe")).map_err(Error::io("a link"))?;
+    symlink(page, release.join("taupe-web")).map_err(Error::io("a link"))?;
     let mut command = Command::new(workspace().join("packaging/deb"));
     command.arg(&built).env("CARGO_TARGET_DIR", &built);
     command.env("PROGRAM_ONLY", "1");
