@@ -13,6 +13,9 @@ use taupe_lab::{Error, Result, ensure};
 /// Time limit of one ping: less than the 5 s after which a handshake is retried.
 const PROMPT: u32 = 3;
 
+/// Time for which the effect of a notification is awaited.
+const PATIENCE: Duration = Duration::from_secs(10);
+
 pub(crate) fn roaming() -> Result<()> {
     let pair = Pair::new()?;
     let Pair { near, far } = &pair;
@@ -114,9 +117,7 @@ pub(crate) fn source_follows_addresses() -> Result<()> {
     let before = look_ups(&mut pair)?;
     let sent = capture()?;
     send(3)?;
-    wait_until("a look-up", Duration::from_secs(10), || {
-        Ok(look_ups(&mut pair)? > before)
-    })?;
+    wait_until("a look-up", PATIENCE, || Ok(look_ups(&mut pair)? > before))?;
     let before = look_ups(&mut pair)?;
     send(DATAGRAMS)?;
     let looked_up = look_ups(&mut pair)? - before;
@@ -243,14 +244,21 @@ pub(crate) fn better_route() -> Result<()> {
             IpAddr::V6(_) => format!("[{target}]:{FAR_PORT}"),
         };
         pair.set_far(&["endpoint", &endpoint])?;
-        ping(&near, FAR, PROMPT)?;
-        pair.far.ensure_endpoint(&pair.near.keys, sources[0])?;
+        // The kernel notifies the program of a new route while the first packets leave.
+        let await_source = |way: usize| {
+            wait_until("packets from the new source address", PATIENCE, || {
+                ping(&near, FAR, PROMPT)?;
+                Ok(pair
+                    .far
+                    .ensure_endpoint(&pair.near.keys, sources[way])
+                    .is_ok())
+            })
+        };
+        await_source(0)?;
         route("add", 1, "1")?;
-        ping(&near, FAR, PROMPT)?;
-        pair.far.ensure_endpoint(&pair.near.keys, sources[1])?;
+        await_source(1)?;
         route("delete", 1, "1")?;
-        ping(&near, FAR, PROMPT)?;
-        pair.far.ensure_endpoint(&pair.near.keys, sources[0])?;
+        await_source(0)?;
         ensure!(
             pair.near.tunnel.field("endpoints", &pair.far.keys.public)? == endpoint,
             "the far end answers from another address than {endpoint}"

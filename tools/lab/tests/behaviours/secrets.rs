@@ -21,7 +21,7 @@ use taupe_lab::host::{Host, add_address};
 use taupe_lab::peers::Implementation;
 use taupe_lab::process::wait_until;
 use taupe_lab::sandbox::{figure, scratch_file, step};
-use taupe_lab::{Error, Result, ensure, uapi};
+use taupe_lab::{Error, Result, uapi};
 
 /// Time for which an erasure is awaited.
 const PATIENCE: Duration = Duration::from_secs(10);
@@ -61,8 +61,7 @@ fn erased_with(options: &[&str]) -> Result<()> {
 
     step("the link goes down");
     let patterns = session_patterns("busy", &busy.secrets);
-    let found = scene.find(&patterns)?;
-    ensure!(!found.is_empty(), "the busy session's keys are not found");
+    scene.await_busy_keys(&patterns)?;
     scene.end.link(&["down"])?;
     scene.await_erased("sessions of a device that is down", &patterns)?;
 
@@ -120,10 +119,7 @@ pub(crate) fn old_session() -> Result<()> {
         figure("erased after", born.elapsed());
         Ok(())
     })?;
-    let patterns = session_patterns("busy", &busy.secrets);
-    let found = scene.find(&patterns)?;
-    ensure!(!found.is_empty(), "the busy session's keys are not found");
-    Ok(())
+    scene.await_busy_keys(&session_patterns("busy", &busy.secrets))
 }
 
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -204,20 +200,31 @@ impl ServerScene {
         Ok(peer)
     }
 
-    /// Makes a session and uses it. Its keys must be found then.
+    /// Makes a session and uses it. Its keys must be found then. A search reads the memory part by
+    /// part, so it can miss keys that are moved meanwhile.
     fn establish(&self, peer: &mut KnowingPeer) -> Result<()> {
         peer.ping()?;
         for (count, length) in BATCHES {
             peer.ping_batch(count, length)?;
         }
         let patterns = session_patterns(&peer.name, peer.secrets());
-        let found = self.find(&patterns)?;
-        let is_found = |secret| found.iter().any(|hit| hit.secret == secret);
-        ensure!(
-            is_found(format!("{}: key 0", peer.name)) && is_found(format!("{}: key 1", peer.name)),
-            "the keys of a session in use are not found"
-        );
-        Ok(())
+        let keys = [0, 1].map(|number| format!("{}: key {number}", peer.name));
+        await_hits(
+            &self.program,
+            "keys of a session in use",
+            &patterns,
+            |hits| {
+                let is_found = |key: &String| hits.iter().any(|hit| hit.secret == *key);
+                keys.iter().all(is_found)
+            },
+        )
+    }
+
+    /// Waits until keys of the busy peer are found.
+    fn await_busy_keys(&self, patterns: &Patterns) -> Result<()> {
+        await_hits(&self.program, "the busy session's keys", patterns, |hits| {
+            !hits.is_empty()
+        })
     }
 
     /// Follows the secrets of a peer from its first handshake to its removal.
