@@ -130,9 +130,8 @@ fn attach(
 ) -> Result<(), TransparentError> {
     programs.attach(packet_processes)?;
     programs.detect_nfqueue()?;
-    programs.replace(&settings.rules, &settings.destinations)?;
-    // After the calls that may refuse the settings.
-    programs.set_lock(settings.lock)?;
+    // After the call that may refuse the settings.
+    programs.replace_with_lock(&settings.rules, &settings.destinations, Some(settings.lock))?;
     programs.set_forwarded(settings.forwarded)?;
     programs.set_dns(settings.dns)?;
     // The command shows missing features, so they are only for debugging here.
@@ -295,11 +294,11 @@ pub fn replace(
     };
     let before = (programs.lock(), programs.forwarded(), programs.dns());
     let (lock, forwarded, dns) = before;
-    programs.replace(&settings.rules, &settings.destinations)?;
+    programs.replace_with_lock(&settings.rules, &settings.destinations, Some(settings.lock))?;
     // After the call that may refuse the rules.
     let rest = programs
-        .set_lock(settings.lock)
-        .and_then(|()| programs.set_forwarded(settings.forwarded).map(drop))
+        .set_forwarded(settings.forwarded)
+        .map(drop)
         .and_then(|()| programs.set_dns(settings.dns).map(drop));
     let replaced = Replaced {
         programs,

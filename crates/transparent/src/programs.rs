@@ -520,12 +520,18 @@ impl Programs {
     /// but not for all existing sockets.
     pub fn set_lock(&mut self, lock: Lock) -> Result<(), TransparentError> {
         let _lock = self.lock_for_changes()?;
-        let changes = self.lock() != lock;
+        if self.lock() != lock {
+            return self.change_lock(lock);
+        }
+        // Who has set it may have been killed before it had waited.
+        wait_for_programs()
+    }
+
+    /// As [`Self::set_lock`], while other processes are locked out.
+    fn change_lock(&mut self, lock: Lock) -> Result<(), TransparentError> {
         let waited = switch::set(&self.maps.state.lock, lock as u32, wait_for_programs);
         // Also after a failed wait: when the caller tries again, the lock does not change.
-        if changes {
-            self.reclassify()?;
-        }
+        self.reclassify()?;
         waited
     }
 

@@ -148,8 +148,8 @@ int taupe_release(struct bpf_iter__task_file *context)
 
 /*
  * Connections that wait to be accepted belong to no process yet, and may be older than
- * the verdict that they would inherit from their listener. To be read after the
- * iterators above.
+ * the verdict that they would inherit from their listener. To be read after
+ * taupe_classify, which notes listeners.
  */
 SEC("iter/tcp")
 int taupe_pending(struct bpf_iter__tcp *context)

@@ -6,11 +6,12 @@ use ipnet::IpNet;
 use taupe_config::application::AppRules;
 use taupe_config::destinations::Class;
 
-use super::{CaptureMode, Programs, guards, switch, wait_for_programs};
+use super::switch::{self, MemoryOrder};
+use super::{CaptureMode, Programs, guards, wait_for_programs};
 use crate::error::TransparentError;
 use crate::reset::{self, SocketKinds};
 use crate::rules;
-use crate::state::{NO_PASS, Pass, permission};
+use crate::state::{Lock, NO_PASS, Pass, permission};
 
 impl Programs {
     /// Replaces all rules and destinations. With [`CaptureMode::TrafficControl`] it then classifies
@@ -32,16 +33,42 @@ impl Programs {
         rules: &AppRules,
         destinations: &[(IpNet, Class)],
     ) -> Result<(), TransparentError> {
+        self.replace_with_lock(rules, destinations, None)
+    }
+
+    /// As [`replace`](Self::replace). It also sets the kill switch, unless `lock` is `None`, as
+    /// [`set_lock`](Self::set_lock) does.
+    ///
+    /// # Errors
+    ///
+    /// As [`replace`](Self::replace): the old rules and the old kill switch stay in force.
+    pub(crate) fn replace_with_lock(
+        &mut self,
+        rules: &AppRules,
+        destinations: &[(IpNet, Class)],
+        lock: Option<Lock>,
+    ) -> Result<(), TransparentError> {
         // Another process may be about to do the same.
         let _lock = self.lock_for_changes()?;
+        // Read before `switch_to` waits for the programs that run: if the kill switch is set already,
+        // none acts by another value afterwards.
+        let old_lock = self.lock();
+        let new_lock = lock.filter(|&lock| lock != old_lock);
         let old = self.maps.state.generation.load(Ordering::Relaxed);
         let new = old.wrapping_add(1);
         let rules = rules::compile(rules, new, self.maps.state.key())?;
         // Removes the set before the old one, or the rest of a failed attempt.
         self.tunnel.maps.clear_rules(new)?;
         self.tunnel.maps.write_rules(&rules, destinations, new)?;
-        if let Err(error) = self.switch_to(new) {
+        let switched = self.switch_to(new).and_then(|()| match new_lock {
+            Some(lock) => self.change_lock(lock),
+            None => Ok(()),
+        });
+        if let Err(error) = switched {
             // Report the first failure, not one of the clean-up.
+            if new_lock.is_some() {
+                let _ = self.change_lock(old_lock);
+            }
             let _ = self.switch_to(new.wrapping_add(1));
             return Err(error);
         }
@@ -70,11 +97,9 @@ impl Programs {
     fn switch_to(&mut self, generation: u32) -> Result<(), TransparentError> {
         let learning = self.begin_learning();
         let in_use = &self.maps.state.generation;
-        switch::switch(in_use, generation, wait_for_programs)?;
+        switch::switch(in_use, generation, MemoryOrder::HERE, wait_for_programs)?;
         self.learn_processes(learning)?;
-        self.reclassify()?;
-        // Wait for programs that have begun with the other rules.
-        wait_for_programs()
+        self.reclassify()
     }
 
     /// Classifies all processes and sockets again by the rules in use, in case hooks have missed
@@ -92,7 +117,8 @@ impl Programs {
     }
 
     /// Gives all sockets that processes have open the verdict of the rules in use, as
-    /// [`replace`](Self::replace) does. With [`CaptureMode::Fwmark`] sockets keep their verdict.
+    /// [`replace`](Self::replace) does. When this returns, no program lets a packet of a newly selected
+    /// socket bypass the tunnel. With [`CaptureMode::Fwmark`] sockets keep their verdict.
     ///
     /// # Errors
     ///
@@ -100,20 +126,22 @@ impl Programs {
     /// tunnel.
     pub fn reclassify(&mut self) -> Result<(), TransparentError> {
         if self.mode == CaptureMode::Fwmark {
-            return Ok(());
+            return wait_for_programs();
         }
         // First classify all selected sockets: a socket shared by several processes must not be
         // released because of one of them. The second pass also finds connections that a listener
         // has accepted during the first one. These have the old verdict, and may have a descriptor
-        // number that the first pass had already visited.
+        // number that the first pass had already visited. The pass over connections that no process
+        // has accepted yet is between these two, so that each connection is in one of them.
         self.run_pass(Pass::Select)?;
+        let pending = self.run_pass(Pass::Pending)?;
         self.run_pass(Pass::MarkLeaving)?;
-        // A socket that somebody else's run of that pass marks now would be released without being
+        // Programs that run may still send packets by a verdict from before the passes. Besides, a
+        // socket that somebody else's run of the last pass marks now would be released without being
         // ended.
         wait_for_programs()?;
         self.end_leaving_sockets()?;
         let open = self.run_pass(Pass::Release)?;
-        let pending = self.run_pass(Pass::Pending)?;
         // End connections that a listener has accepted before its release.
         self.end_leaving_sockets()?;
         self.tunnel.maps.clear_listeners()?;

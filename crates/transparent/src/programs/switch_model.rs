@@ -18,6 +18,7 @@ mod sync {
 #[path = "switch.rs"]
 mod switch;
 
+use switch::MemoryOrder;
 use sync::{AtomicU32, Ordering};
 
 const LOCK_SELECTED: u32 = 0;
@@ -81,7 +82,7 @@ fn a_program_decides_by_the_rules_of_its_generation() {
         let replace = |kernel: &Arc<Kernel>| {
             kernel.write_rules();
             let wait = || kernel.wait_for_programs();
-            switch::switch(&kernel.generation, 3, wait).expect("infallible");
+            switch::switch(&kernel.generation, 3, MemoryOrder::Weak, wait).expect("infallible");
         };
         Kernel::beside(replace, Kernel::decide);
     });
