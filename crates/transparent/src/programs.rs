@@ -17,8 +17,7 @@ use std::path::Path;
 use std::sync::atomic::Ordering;
 
 use aya::maps::Map;
-use aya::programs::{Program, ProgramError};
-use aya::{Btf, Ebpf, EbpfLoader};
+use aya::{Ebpf, EbpfLoader};
 use taupe_os_linux::memory::without_memlock_limit;
 use taupe_os_linux::netlink::Address;
 
@@ -39,6 +38,7 @@ mod guards;
 mod hooks;
 mod iterators;
 pub(crate) mod kernel_types;
+mod loading;
 mod missing_features;
 mod mode;
 mod pinned_sockets;
@@ -63,6 +63,7 @@ use self::attach_points::{AttachPoint, ProgramSpec};
 pub(crate) use self::attached::Attached;
 pub use self::guards::Guard;
 use self::iterators::Iterators;
+use self::loading::load_object;
 pub use self::missing_features::MissingFeature;
 pub use self::mode::{CaptureMode, objects_hash};
 pub use self::probe::{Trial, foreign_filters, try_all, try_forwarding, try_pinning, try_services};
@@ -193,7 +194,7 @@ impl Programs {
     /// [`TransparentError::Object`].
     pub fn probe() -> Result<(), TransparentError> {
         let is_newest = |spec: &ProgramSpec| matches!(spec.name, "taupe_socket" | "taupe_connect4");
-        let load = || Self::load_object(CaptureMode::TrafficControl, |_| {}, is_newest);
+        let load = || load_object(CaptureMode::TrafficControl, |_| {}, is_newest);
         without_memlock_limit(load).map(drop)
     }
 
@@ -204,7 +205,7 @@ impl Programs {
             }
             loader.map_max_entries(processes::MAP, processes::max_processes());
         };
-        let load = || Self::load_object(mode, pinned, |_| true);
+        let load = || load_object(mode, pinned, |_| true);
         let mut object = without_memlock_limit(load)?;
         let tunnel = TunnelMaps {
             mode,
@@ -242,70 +243,6 @@ impl Programs {
         state.netns.store(namespace, Ordering::Relaxed);
         state.schema.store(SCHEMA, Ordering::Release);
         Ok(())
-    }
-
-    /// Relocates the programs of a mode, and creates or opens their maps.
-    fn load_maps(
-        mode: CaptureMode,
-        configure: impl FnOnce(&mut EbpfLoader<'_>),
-    ) -> Result<Ebpf, TransparentError> {
-        let types = kernel_types::of_object(mode.object())?;
-        let mut loader = EbpfLoader::new();
-        configure(&mut loader);
-        let loaded = loader.btf(Some(&types)).load(mode.object());
-        loaded.map_err(TransparentError::object)
-    }
-
-    fn load_object(
-        mode: CaptureMode,
-        configure: impl FnOnce(&mut EbpfLoader<'_>),
-        is_wanted: fn(&ProgramSpec) -> bool,
-    ) -> Result<Ebpf, TransparentError> {
-        let mut object = Self::load_maps(mode, configure)?;
-        let btf = Btf::from_sys_fs().map_err(|error| TransparentError::object(error.into()))?;
-        for &ProgramSpec {
-            name,
-            attach_point,
-            needs,
-        } in mode.programs().iter().filter(|spec| is_wanted(spec))
-        {
-            let loaded = Self::load_program(&mut object, name, attach_point, &btf)?;
-            let loaded = loaded.map_err(|source| TransparentError::program(name, needs, source));
-            match (loaded, attach_point) {
-                (Err(error), _) if error.is_exhaustion() => return Err(error),
-                // The kernel may lack the hook. [`Programs::missing_features`] reports it.
-                (_, AttachPoint::Entry(_) | AttachPoint::Security(_)) => {}
-                // [`Self::selected_sockets`] has another way.
-                (_, AttachPoint::MapIterator(_)) => {}
-                (loaded, _) => loaded?,
-            }
-        }
-        Ok(object)
-    }
-
-    fn load_program(
-        object: &mut Ebpf,
-        name: &'static str,
-        attach_point: AttachPoint,
-        btf: &Btf,
-    ) -> Result<Result<(), ProgramError>, TransparentError> {
-        let program = object
-            .program_mut(name)
-            .ok_or(TransparentError::Missing(name))?;
-        Ok(match (program, attach_point) {
-            (Program::CgroupSock(program), _) => program.load(),
-            (Program::CgroupSockAddr(program), _) => program.load(),
-            (Program::CgroupSkb(program), _) => program.load(),
-            (Program::SchedClassifier(program), _) => program.load(),
-            (Program::BtfTracePoint(program), AttachPoint::Tracepoint(on)) => program.load(on, btf),
-            (
-                Program::Iter(program),
-                AttachPoint::Iterator(over) | AttachPoint::MapIterator(over),
-            ) => program.load(over, btf),
-            (Program::FEntry(program), AttachPoint::Entry(function)) => program.load(function, btf),
-            (Program::Lsm(program), AttachPoint::Security(hook)) => program.load(hook, btf),
-            _ => return Err(TransparentError::Missing(name)),
-        })
     }
 
     /// Sets the mark for sockets that are selected from now on, with [`CaptureMode::Fwmark`].

@@ -4,12 +4,14 @@
 use std::io;
 use std::os::fd::AsFd as _;
 
+use aya::programs::ProgramError;
 use aya::sys::SyscallError;
 use aya_obj::generated::bpf_insn;
 use taupe_os_linux::memory::without_memlock_limit;
 use taupe_os_linux::netlink::{Hook, Netlink, SocketId};
 
 use super::attach_points::ProgramSpec;
+use super::loading::{load_maps, load_programs};
 use super::{AttachPoint, CaptureMode, Programs, guards};
 use crate::clsact::NAME_PREFIX;
 use crate::error::TransparentError;
@@ -39,35 +41,34 @@ pub struct Trial {
 /// [`TransparentError::Object`]: the maps cannot be created. [`TransparentError::Missing`].
 pub fn try_all(mode: CaptureMode) -> Result<Vec<Trial>, TransparentError> {
     let load = || {
-        let mut object = Programs::load_maps(mode, |_| {})?;
-        let btf =
-            aya::Btf::from_sys_fs().map_err(|error| TransparentError::object(error.into()))?;
-        let programs = mode.programs().iter();
+        let mut object = load_maps(mode, |_| {})?;
         // Nothing is missing without this one.
         let needed =
             |spec: &&ProgramSpec| !matches!(spec.attach_point, AttachPoint::MapIterator(_));
-        programs
-            .filter(needed)
-            .map(|spec| try_one(&mut object, spec, &btf))
+        let specs: Vec<_> = mode.programs().iter().filter(needed).collect();
+        let loaded = load_programs(&mut object, &specs)?;
+        let trials = specs.into_iter().zip(loaded);
+        trials
+            .map(|(spec, loaded)| try_one(&object, spec, loaded))
             .collect()
     };
     without_memlock_limit(load)
 }
 
 fn try_one(
-    object: &mut aya::Ebpf,
+    object: &aya::Ebpf,
     &ProgramSpec {
         name,
         attach_point,
         needs,
     }: &ProgramSpec,
-    btf: &aya::Btf,
+    loaded: Result<(), ProgramError>,
 ) -> Result<Trial, TransparentError> {
     let is_optional = matches!(
         attach_point,
         AttachPoint::Entry(_) | AttachPoint::Security(_)
     );
-    let refused = match Programs::load_program(object, name, attach_point, btf)? {
+    let refused = match loaded {
         Err(source) => Some(TransparentError::program(name, needs, source)),
         Ok(()) if is_optional => {
             let program = object.program(name).and_then(|program| program.fd().ok());
