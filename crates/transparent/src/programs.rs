@@ -460,7 +460,7 @@ impl Programs {
         if self.lock() != lock {
             return self.change_lock(lock);
         }
-        // Who has set it may have been killed before it had waited.
+        // The process that has set it may have been killed before it had waited.
         wait_for_programs()
     }
 

@@ -17,8 +17,8 @@ pub(super) enum MemoryOrder {
 }
 
 impl MemoryOrder {
-    /// That of the processors for which this is compiled. x86-64: Intel's Software Developer's Manual,
-    /// volume 3, "Memory Ordering".
+    /// The order on the processors for which this is compiled. x86-64: Intel's Software Developer's
+    /// Manual, volume 3, "Memory Ordering".
     #[cfg_attr(test, allow(dead_code, reason = "the model has its own"))]
     pub(super) const HERE: Self = if cfg!(target_arch = "x86_64") {
         Self::Total
