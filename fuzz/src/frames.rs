@@ -414,15 +414,7 @@ fn adapters(is_known: bool) -> Vec<Adapter> {
     vec![
         adapter(7, true, &own.each_ref().map(String::as_str)),
         // The second adapter's addresses may be unknown.
-        adapter(
-            8,
-            false,
-            if is_known {
-                &["192.168.137.1/24"]
-            } else {
-                &[]
-            },
-        ),
+        adapter(8, false, if is_known { &["192.168.137.1/24"] } else { &[] }),
     ]
 }
 

@@ -26,6 +26,7 @@ pub use taupe_broker::fuzzing::{broker, broker_answers};
 pub use taupe_config::fuzzing::file;
 pub use taupe_nat::fuzzing::translate;
 pub use taupe_packet::fuzzing::split_merge;
+pub use taupe_service::fuzzing::service;
 pub use taupe_stack::fuzzing::dns;
 pub use taupe_transparent::fuzzing::bpf;
 pub use taupe_uapi::fuzzing::uapi;
@@ -35,7 +36,7 @@ pub use transport::transport;
 pub type Target = (&'static str, fn(&[u8]));
 
 /// All targets.
-pub const TARGETS: [Target; 18] = [
+pub const TARGETS: [Target; 19] = [
     ("message", message),
     ("handshake", handshake),
     ("transport", transport),
@@ -54,6 +55,7 @@ pub const TARGETS: [Target; 18] = [
     ("bpf", bpf),
     ("differential", differential),
     ("dns", dns),
+    ("service", service),
 ];
 
 /// Parses `data` as an inner packet, with every parser. Addresses and length that the protocol

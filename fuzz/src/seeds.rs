@@ -29,6 +29,7 @@ pub fn seeds(target: &str) -> Vec<Vec<u8>> {
         "netlink" => netlink(),
         "bpf" => taupe_transparent::fuzzing::bpf_seeds(),
         "dns" => taupe_stack::fuzzing::dns_seeds(),
+        "service" => taupe_service::fuzzing::service_seeds(),
         "differential" => crate::differential::seeds(),
         _ => Vec::new(),
     }

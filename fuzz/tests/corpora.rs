@@ -113,6 +113,11 @@ fn dns() {
     replay(TARGETS[17]);
 }
 
+#[test]
+fn service() {
+    replay(TARGETS[18]);
+}
+
 /// A substitute for a fuzzer: the seeds with changed bytes, the same in each run.
 #[test]
 fn frames_at_random() {
@@ -162,6 +167,7 @@ fn there_is_a_test_for_every_target() {
         "bpf",
         "differential",
         "dns",
+        "service",
     ];
     assert_eq!(names, tested);
 }

@@ -51,6 +51,8 @@ pub mod class;
 mod context;
 #[cfg(feature = "server")]
 mod executor;
+#[cfg(feature = "testing")]
+pub mod fuzzing;
 #[cfg(feature = "server")]
 mod listed;
 #[cfg(feature = "server")]
@@ -76,7 +78,6 @@ pub use executor::{Executor, FlowView, Outcome, Running, Target};
 pub use listed::Listed;
 #[cfg(feature = "server")]
 pub use registry::Registry;
-#[cfg(feature = "server")]
 #[cfg(feature = "server")]
 pub use server::{Server, Settings};
 

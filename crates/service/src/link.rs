@@ -107,10 +107,7 @@ impl Link {
         message: &impl Serialize,
         descriptors: &[BorrowedFd<'_>],
     ) -> Result<(), LinkError> {
-        let version = VERSION;
-        let text = serde_json::to_vec(&Versioned { version, message });
-        let text = text.map_err(|_| LinkError::Invalid)?;
-        message_socket::send(self.0.as_fd(), &text, descriptors).map_err(of_call)
+        message_socket::send(self.0.as_fd(), &text_of(message)?, descriptors).map_err(of_call)
     }
 
     /// Receives a message and its descriptors.
@@ -127,12 +124,7 @@ impl Link {
         if lacks_descriptors {
             return Err(LinkError::Descriptors);
         }
-        let any: AnyVersion = serde_json::from_slice(&text).map_err(|_| LinkError::Invalid)?;
-        if any.version != VERSION {
-            return Err(LinkError::Version(any.version));
-        }
-        let read: Versioned<T> = serde_json::from_slice(&text).map_err(|_| LinkError::Invalid)?;
-        Ok((read.message, descriptors))
+        Ok((parse(&text)?, descriptors))
     }
 
     /// Ends both directions.
@@ -140,6 +132,23 @@ impl Link {
         // It fails only if the other end is closed already.
         let _ = shutdown(&self.0, Shutdown::Both);
     }
+}
+
+/// Returns the text of a message with its version.
+pub(crate) fn text_of(message: &impl Serialize) -> Result<Vec<u8>, LinkError> {
+    let version = VERSION;
+    let text = serde_json::to_vec(&Versioned { version, message });
+    text.map_err(|_| LinkError::Invalid)
+}
+
+/// Parses the text of a message.
+pub(crate) fn parse<T: DeserializeOwned>(text: &[u8]) -> Result<T, LinkError> {
+    let any: AnyVersion = serde_json::from_slice(text).map_err(|_| LinkError::Invalid)?;
+    if any.version != VERSION {
+        return Err(LinkError::Version(any.version));
+    }
+    let read: Versioned<T> = serde_json::from_slice(text).map_err(|_| LinkError::Invalid)?;
+    Ok(read.message)
 }
 
 fn of_call(error: io::Error) -> LinkError {

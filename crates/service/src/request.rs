@@ -54,6 +54,12 @@ impl Prepared {
         self.caller
     }
 
+    /// Returns the file that came with the request, and its text.
+    #[cfg(feature = "testing")]
+    pub(crate) fn file(&self) -> Option<(&taupe_config::file::File, &str)> {
+        self.passed.as_ref().map(|it| (&it.file, it.text.as_str()))
+    }
+
     /// Returns the tunnel that the request changes.
     pub(crate) fn changed_tunnel(&self) -> Option<&TunnelName> {
         match &self.request {
