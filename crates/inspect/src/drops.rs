@@ -2,7 +2,9 @@
 //!
 //! Drops by eBPF programs are counters of [`Tunnel`](crate::status::Tunnel).
 
-use crate::status::{self, Looked, Status, StatusError};
+use crate::status::{self, Files, Status, StatusError};
+use std::collections::BTreeMap;
+use taupe_config::application::AppRules;
 
 /// Group of counters in the answer of a device.
 const GROUP: &str = "drop";
@@ -18,15 +20,23 @@ pub struct DeviceDrops {
     pub count: u64,
 }
 
-/// Collects the state of all tunnels, and the drops of the devices that carry them, without zeros.
+/// State of all tunnels, drops, and rules.
+pub struct StateWithDrops {
+    /// State of the tunnels.
+    pub status: Status,
+    /// Drops of the devices that carry them, without zeros.
+    pub drops: Vec<DeviceDrops>,
+    /// Rules of the tunnels' files, by the tunnels' names. Tunnels without rules are left out.
+    pub rules: BTreeMap<String, AppRules>,
+}
+
+/// Collects them. `files` are those of the previous call.
 ///
 /// # Errors
 /// See [`StatusError`].
-pub fn look() -> Result<(Status, Vec<DeviceDrops>), StatusError> {
-    let Looked {
-        status, devices, ..
-    } = status::look_with_devices()?;
-    let drops = devices.into_iter().flat_map(|(interface, device)| {
+pub fn look(files: &mut Files) -> Result<StateWithDrops, StatusError> {
+    let looked = status::look_with_devices(files)?;
+    let drops = looked.devices.into_iter().flat_map(|(interface, device)| {
         let counters = device.counters.into_iter();
         let drops = counters.filter(|it| it.group == GROUP && it.count > 0);
         drops.map(move |it| DeviceDrops {
@@ -35,6 +45,9 @@ pub fn look() -> Result<(Status, Vec<DeviceDrops>), StatusError> {
             count: it.count,
         })
     });
-    let drops = drops.collect();
-    Ok((status, drops))
+    Ok(StateWithDrops {
+        drops: drops.collect(),
+        status: looked.status,
+        rules: looked.rules,
+    })
 }

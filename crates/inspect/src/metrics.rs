@@ -4,7 +4,7 @@ pub mod live;
 
 use crate::processes::Subject;
 use crate::rules::resolved;
-use crate::status::{self, FindingCode, Looked, State, Status, StatusError};
+use crate::status::{self, Files, FindingCode, Looked, State, Status, StatusError};
 use core::fmt;
 use prometheus_client::collector::Collector;
 use prometheus_client::encoding::{
@@ -99,16 +99,16 @@ struct PeerFigures {
 }
 
 impl Metrics {
-    /// Reads all tunnels and devices of this network namespace.
+    /// Reads all tunnels and devices of this network namespace. `files` are those of the previous call.
     ///
     /// # Errors
     /// See [`StatusError`].
-    pub fn read(version: &'static str) -> Result<Self, StatusError> {
+    pub fn read(version: &'static str, files: &mut Files) -> Result<Self, StatusError> {
         let Looked {
             status,
             devices,
             rules,
-        } = status::look_with_devices()?;
+        } = status::look_with_devices(files)?;
         let mut metrics = Self::of(version, &status, devices);
         metrics.count_processes(rules);
         Ok(metrics)

@@ -7,6 +7,7 @@
 mod code;
 mod devices;
 mod endpoint_path;
+mod files;
 mod findings;
 mod peers;
 mod settings;
@@ -39,6 +40,7 @@ use taupe_transparent::uplinks::{LinkHeader, survey};
 pub use code::FindingCode;
 use devices::Devices;
 pub use devices::{peers_with_endpoint, warnings};
+pub use files::Files;
 pub use findings::{Finding, SESSION_LIFETIME, State, USUAL_CAUSES};
 use peers::FilePeers;
 pub(crate) use peers::encoded;
@@ -63,7 +65,7 @@ pub enum StatusError {
 /// # Errors
 /// See [`StatusError`].
 pub fn look(file: Option<&OsStr>) -> Result<Status, StatusError> {
-    Sources::read(file)?.status()
+    Sources::read(file, &mut Files::default())?.status()
 }
 
 /// State of all tunnels, and parts of what it follows from.
@@ -76,9 +78,9 @@ pub(crate) struct Looked {
     pub(crate) rules: BTreeMap<String, AppRules>,
 }
 
-/// As [`look`] for all tunnels.
-pub(crate) fn look_with_devices() -> Result<Looked, StatusError> {
-    let sources = Sources::read(None)?;
+/// As [`look`] for all tunnels. Files that have not changed since an earlier call are not parsed again.
+pub(crate) fn look_with_devices(files: &mut Files) -> Result<Looked, StatusError> {
+    let sources = Sources::read(None, files)?;
     let status = sources.status()?;
     let outer: HashSet<_> = status
         .tunnels
@@ -88,7 +90,7 @@ pub(crate) fn look_with_devices() -> Result<Looked, StatusError> {
     let is_here =
         |name: &str| taupe_os_linux::interface::index(name).is_some() || outer.contains(name);
     let with_rules = sources.tunnels.into_iter().filter_map(|(name, file)| {
-        let rules = file?.transparent.apps;
+        let rules = file?.transparent.apps.clone();
         (!rules.allowed.is_empty() || !rules.disallowed.is_empty()).then_some((name, rules))
     });
     let rules = with_rules.collect();

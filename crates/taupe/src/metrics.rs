@@ -23,7 +23,7 @@ use std::os::unix::net::UnixListener;
 use std::process::{Child, ExitCode, ExitStatus};
 use taupe_adapter::Compatibility;
 use taupe_inspect::metrics::{Format, Metrics};
-use taupe_inspect::status::StatusError;
+use taupe_inspect::status::{Files, StatusError};
 use taupe_os_linux::message_socket;
 use taupe_os_linux::own_program::run_again;
 use taupe_os_linux::packet_process::PROGRAM;
@@ -62,7 +62,7 @@ fn run(order: &MetricsOrder, arguments: &[OsString]) -> Result<(), MetricsError>
         false => Format::OpenMetrics,
     };
     if order.listen.is_none() && order.unix.is_none() {
-        let text = Metrics::read(VERSION)?.text(format);
+        let text = Metrics::read(VERSION, &mut Files::default())?.text(format);
         return Ok(print(text.as_bytes())?);
     }
     let tcp = order.listen.map(|address| {
@@ -109,6 +109,7 @@ impl Server {
 
     /// Reads the figures whenever the process wants them, until it ends.
     fn run(mut self, format: Format) -> Result<(), MetricsError> {
+        let mut files = Files::default();
         loop {
             let received = message_socket::receive(self.socket.as_fd());
             let Some(message) = received.map_err(MetricsError::Server)? else {
@@ -118,7 +119,7 @@ impl Server {
             match serde_json::from_slice(&message.text) {
                 Ok(Event::Serving) => crate::system::notify_ready(),
                 Ok(Event::Wanted) => {
-                    let sent = Reading::take(VERSION, format).send(self.socket.as_fd());
+                    let sent = Reading::take(VERSION, format, &mut files).send(self.socket.as_fd());
                     // If the process has ended, the next turn says so.
                     if let Err(error) = sent
                         && error.kind() != io::ErrorKind::BrokenPipe

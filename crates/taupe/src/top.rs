@@ -9,23 +9,20 @@ use crate::root;
 use crate::status::{NO_TUNNEL, mode, with_advice};
 use signal_hook::consts::{SIGCONT, SIGHUP, SIGINT, SIGQUIT, SIGTERM, SIGTSTP};
 use signal_hook::iterator::Signals as CaughtSignals;
-use std::collections::HashMap;
+use std::collections::{BTreeMap, HashMap};
 use std::ffi::{OsStr, OsString};
 use std::io::{self, IsTerminal as _};
-use std::os::unix::fs::MetadataExt as _;
-use std::path::PathBuf;
 use std::process::ExitCode;
 use std::time::Instant;
 use taupe_adapter::Compatibility;
 use taupe_config::application::{AppRules, Application as Entry};
 use taupe_inspect::advice;
 use taupe_inspect::app_matcher::AppMatcher;
-use taupe_inspect::check::{parse_with_available_keys, read};
-use taupe_inspect::drops::{self, DeviceDrops};
+use taupe_inspect::drops::{self, DeviceDrops, StateWithDrops};
 use taupe_inspect::flows::{Flow, Verdict};
 use taupe_inspect::processes::Subject;
 use taupe_inspect::rules::resolved;
-use taupe_inspect::status::{self, Mode, State, now};
+use taupe_inspect::status::{self, Files, Mode, State, now};
 use taupe_protocol::DropReason;
 use taupe_top::model::{Change, Place, Screen};
 use taupe_top::reading::{
@@ -104,15 +101,8 @@ fn catch(signals: Signals) -> io::Result<()> {
 /// The facts of this system.
 struct Facts {
     begun: Instant,
-    rules: FileRules,
+    files: Files,
 }
-
-/// Identity and rules of a file, so that an unchanged file is not read again.
-type CachedRules = ([i64; 4], AppRules);
-
-/// Rules of tunnels' files.
-#[derive(Default)]
-struct FileRules(HashMap<PathBuf, CachedRules>);
 
 /// Rules of the tunnels that select applications, with what decides about processes.
 type Deciders = Vec<(Text, AppRules, AppMatcher)>;
@@ -121,7 +111,7 @@ impl Facts {
     fn new() -> Self {
         Self {
             begun: Instant::now(),
-            rules: FileRules::default(),
+            files: Files::default(),
         }
     }
 }
@@ -129,7 +119,12 @@ impl Facts {
 impl Source for Facts {
     fn read(&mut self) -> Result<Reading, Text> {
         let clock = self.begun.elapsed();
-        let (status, drops) = drops::look().map_err(|error| Text::new(&with_advice(&error)))?;
+        let looked = drops::look(&mut self.files);
+        let StateWithDrops {
+            status,
+            drops,
+            rules,
+        } = looked.map_err(|error| Text::new(&with_advice(&error)))?;
         let mut remarks = Vec::new();
         let unreadable = &mut |fault: &_| remarks.push(Text::new(&advice::error(fault)));
         let flows = taupe_inspect::flows::look(None, unreadable)
@@ -137,7 +132,7 @@ impl Source for Facts {
         if flows.truncated {
             remarks.push(Text::new(flows::INCOMPLETE));
         }
-        let deciders = self.rules.deciders(&status.tunnels);
+        let deciders = deciders(&status.tunnels, rules);
         let mut applications = HashMap::new();
         let connections = flows.flows.iter().map(|flow| {
             let owner = flow.pid.zip(flow.application.as_deref());
@@ -179,34 +174,15 @@ impl Source for Facts {
     }
 }
 
-impl FileRules {
-    /// Returns what decides about processes, for each tunnel that selects applications.
-    fn deciders(&mut self, tunnels: &[status::Tunnel]) -> Deciders {
-        let selecting = tunnels.iter().filter(|tunnel| selects(tunnel));
-        let deciders = selecting.filter_map(|tunnel| {
-            let rules = self.of(tunnel.file.as_ref()?)?;
-            let matcher = AppMatcher::of(&tunnel.interface);
-            Some((Text::new(&tunnel.interface), rules, matcher))
-        });
-        deciders.collect()
-    }
-
-    /// Returns the rules of a file. `None` if it cannot be read or has errors.
-    fn of(&mut self, path: &PathBuf) -> Option<AppRules> {
-        let data = std::fs::metadata(path).ok()?;
-        let length = i64::try_from(data.size()).ok()?;
-        let number = data.ino().cast_signed();
-        let identity = [length, number, data.mtime(), data.mtime_nsec()];
-        if let Some((known, rules)) = self.0.get(path)
-            && *known == identity
-        {
-            return Some(rules.clone());
-        }
-        let file = parse_with_available_keys(path, &read(path).ok()?).file?;
-        let rules = resolved(file.transparent.apps);
-        self.0.insert(path.clone(), (identity, rules.clone()));
-        Some(rules)
-    }
+/// Returns what decides about processes, for each tunnel that selects applications.
+fn deciders(tunnels: &[status::Tunnel], mut rules: BTreeMap<String, AppRules>) -> Deciders {
+    let selecting = tunnels.iter().filter(|tunnel| selects(tunnel));
+    let deciders = selecting.filter_map(|tunnel| {
+        let rules = resolved(rules.remove(&tunnel.interface)?);
+        let matcher = AppMatcher::of(&tunnel.interface);
+        Some((Text::new(&tunnel.interface), rules, matcher))
+    });
+    deciders.collect()
 }
 
 fn selects(tunnel: &status::Tunnel) -> bool {

@@ -26,6 +26,7 @@ use std::time::{Duration, Instant};
 use taupe_adapter::Compatibility;
 use taupe_inspect::flows as inspect_flows;
 use taupe_inspect::metrics::live::Facts;
+use taupe_inspect::status::Files;
 use taupe_os_linux::message_socket;
 use taupe_os_linux::own_program::run_helper;
 use taupe_web_link::{PROGRAM, Secret, Start, ToParent, ToServer, receive, send, send_facts};
@@ -132,6 +133,8 @@ struct Server {
     socket: OwnedFd,
     /// Beginning of the latest reading.
     read_at: Option<Instant>,
+    /// The files of the latest reading.
+    files: Files,
 }
 
 impl Server {
@@ -157,6 +160,7 @@ impl Server {
                 child: run_helper(program, PROGRAM, &theirs)?,
                 socket,
                 read_at: None,
+                files: Files::default(),
             };
             send(server.socket.as_fd(), &ToServer::Start(start), &listeners)?;
             Ok(server)
@@ -206,7 +210,10 @@ impl Server {
         self.read_at = Some(Instant::now());
         // A tunnel that cannot be read has a finding.
         let listed = inspect_flows::look(None, &mut |_| {});
-        let facts = Facts::read(listed.map_err(|error| flows::with_advice(&error)));
+        let facts = Facts::read(
+            listed.map_err(|error| flows::with_advice(&error)),
+            &mut self.files,
+        );
         self.pass(|socket| match &facts {
             Ok(facts) => send_facts(socket.as_fd(), facts),
             Err(error) => {

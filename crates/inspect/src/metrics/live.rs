@@ -2,7 +2,7 @@
 
 use super::{ApplicationFigures, DeviceFigures, Metrics, TimeFigures};
 use crate::flows::{Flow, Flows, Verdict};
-use crate::status::{self, Looked, Status, StatusError};
+use crate::status::{self, Files, Looked, Status, StatusError};
 use serde::Serialize;
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -92,16 +92,16 @@ pub struct RuleFacts {
 
 impl Facts {
     /// Reads all tunnels and devices of this network namespace. `flows` are its connections, or the
-    /// reason why they are unknown.
+    /// reason why they are unknown. `files` are those of the previous call.
     ///
     /// # Errors
     /// See [`StatusError`].
-    pub fn read(flows: Result<Flows, String>) -> Result<Self, StatusError> {
+    pub fn read(flows: Result<Flows, String>, files: &mut Files) -> Result<Self, StatusError> {
         let Looked {
             status,
             devices,
             rules,
-        } = status::look_with_devices()?;
+        } = status::look_with_devices(files)?;
         let mut metrics = Metrics::of("", &status, devices);
         metrics.count_processes(rules);
         let (mut applications, mut is_truncated, flows_error) = match flows {

@@ -1,12 +1,14 @@
 //! Reading everything that the state of tunnels follows from, once.
 
 use super::devices::Devices;
-use super::{Status, StatusError, Tunnel, current_file};
+use super::files::Files;
+use super::{Status, StatusError, Tunnel};
 use crate::conf::{self, Conf};
 use crate::tunnel::names_among;
 use std::collections::{BTreeMap, BTreeSet};
 use std::ffi::OsStr;
 use std::panic::resume_unwind;
+use std::sync::Arc;
 use std::thread;
 use taupe_adapter::{Compatibility, Journals, State as JournalFolder};
 use taupe_config::file::File;
@@ -17,12 +19,12 @@ pub(super) struct Sources {
     pub(super) devices: Devices,
     /// Names of the tunnels, with the current content of their files, if these can be read and have no
     /// errors.
-    pub(super) tunnels: BTreeMap<String, Option<File>>,
+    pub(super) tunnels: BTreeMap<String, Option<Arc<File>>>,
 }
 
 impl Sources {
     /// Reads those of one tunnel, or of all.
-    pub(super) fn read(word: Option<&OsStr>) -> Result<Self, StatusError> {
+    pub(super) fn read(word: Option<&OsStr>, files: &mut Files) -> Result<Self, StatusError> {
         thread::scope(|scope| {
             // To parse 10,000 peers takes as long for a device as for a file.
             let devices = thread::Builder::new().spawn_scoped(scope, Devices::read);
@@ -33,10 +35,12 @@ impl Sources {
                 None => names_among(&journals)?,
             };
             let with_file = |name: String| {
-                let file = journals.header(&name).and_then(current_file);
+                let header = journals.header(&name);
+                let file = header.and_then(|header| files.current(header));
                 (name, file)
             };
             let tunnels = names.into_iter().map(with_file).collect();
+            files.retain(journals.headers());
             let devices = match devices {
                 Ok(devices) => devices.join().unwrap_or_else(|panic| resume_unwind(panic)),
                 // There are too many threads.
@@ -58,7 +62,7 @@ impl Sources {
         } = self;
         let tunnels = tunnels.iter();
         let tunnels =
-            tunnels.map(|(name, file)| Tunnel::look(name, file.as_ref(), journals, devices));
+            tunnels.map(|(name, file)| Tunnel::look(name, file.as_deref(), journals, devices));
         let tunnels = tunnels.collect::<Result<Vec<_>, _>>()?;
         Ok(Status {
             schema: 1,

@@ -9,6 +9,7 @@ use std::io::{self, Read as _, Seek as _, Write as _};
 use std::os::fd::{AsFd as _, BorrowedFd};
 use std::sync::Arc;
 use taupe_inspect::metrics::{Format, Metrics};
+use taupe_inspect::status::Files;
 use taupe_os_linux::message_socket;
 
 /// Bytes of the figures, at most. 100,000 peers have some 50 MiB.
@@ -42,9 +43,9 @@ pub(super) struct Reading {
 }
 
 impl Reading {
-    /// Reads the figures. An error is printed.
-    pub(super) fn take(version: &'static str, format: Format) -> Self {
-        match Metrics::read(version) {
+    /// Reads the figures. An error is printed. `files` are those of the previous reading.
+    pub(super) fn take(version: &'static str, format: Format, files: &mut Files) -> Self {
+        match Metrics::read(version, files) {
             Ok(metrics) => Self {
                 readiness: Readiness::of(&metrics),
                 text: Some(metrics.text(format).into()),
