@@ -14,7 +14,7 @@ use core::str::FromStr;
 use serde::{Deserialize, Serialize};
 use thiserror::Error;
 
-pub use rules::{AppRules, AppVerdict, Children, Decision, Rule};
+pub use rules::{AppRules, AppVerdict, AppsOfUser, Children, Decision, Rule, UnknownUser};
 pub use warning::AppWarning;
 pub use windows::WindowsPath;
 
@@ -384,17 +384,58 @@ fn cgroup(text: &str) -> Result<Application, ApplicationError> {
 }
 
 fn user(text: &str) -> Result<Application, ApplicationError> {
-    let user = if text.bytes().all(|byte| byte.is_ascii_digit()) {
-        // The largest number is not a user ID (POSIX: `(uid_t)-1`).
-        let id = text.parse().ok().filter(|id| *id != u32::MAX);
-        id.map(User::Id)
-    } else {
-        let plausible =
-            |c: char| c.is_alphanumeric() || matches!(c, '_' | '-' | '.' | '$' | '@' | '\\');
-        let fits = !text.starts_with('-') && text.len() <= MAX_NAME && text.chars().all(plausible);
-        fits.then(|| User::Name(text.to_owned()))
-    };
-    user.map(Application::User).ok_or(ApplicationError::User)
+    text.parse().map(Application::User)
+}
+
+impl FromStr for User {
+    type Err = ApplicationError;
+
+    fn from_str(text: &str) -> Result<Self, Self::Err> {
+        if text.is_empty() {
+            return Err(ApplicationError::User);
+        }
+        let user = if text.bytes().all(|byte| byte.is_ascii_digit()) {
+            // The largest number is not a user ID (POSIX: `(uid_t)-1`).
+            let id = text.parse().ok().filter(|id| *id != u32::MAX);
+            id.map(Self::Id)
+        } else {
+            let plausible =
+                |c: char| c.is_alphanumeric() || matches!(c, '_' | '-' | '.' | '$' | '@' | '\\');
+            let fits =
+                !text.starts_with('-') && text.len() <= MAX_NAME && text.chars().all(plausible);
+            fits.then(|| Self::Name(text.to_owned()))
+        };
+        user.ok_or(ApplicationError::User)
+    }
+}
+
+impl fmt::Display for User {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Id(id) => id.fmt(f),
+            Self::Name(name) => f.write_str(name),
+        }
+    }
+}
+
+impl User {
+    /// Replaces a name by its user ID. Returns false if `look_up` does not know the name.
+    fn resolve(&mut self, look_up: impl FnOnce(&str) -> Option<u32>) -> bool {
+        if let Self::Name(name) = self {
+            match look_up(name) {
+                Some(id) => *self = Self::Id(id),
+                None => return false,
+            }
+        }
+        true
+    }
+
+    /// Returns true if the two are certainly different users. Names that are not resolved may be
+    /// names of any user.
+    #[must_use]
+    pub fn is_other_than(&self, other: &Self) -> bool {
+        matches!((self, other), (Self::Id(one), Self::Id(other)) if one != other)
+    }
 }
 
 fn flatpak(text: &str) -> Result<Application, ApplicationError> {
@@ -460,8 +501,7 @@ impl fmt::Display for Application {
             Self::Executable(path) | Self::Directory(path) => f.write_str(path),
             Self::CgroupName(pattern) => write!(f, "cgroup:{pattern}"),
             Self::Cgroup(path) => write!(f, "cgroup:{path}"),
-            Self::User(User::Id(id)) => write!(f, "uid:{id}"),
-            Self::User(User::Name(name)) => write!(f, "uid:{name}"),
+            Self::User(user) => write!(f, "uid:{user}"),
             Self::Flatpak(id) => write!(f, "flatpak:{id}"),
             Self::Snap(name) => write!(f, "snap:{name}"),
             Self::Windows(path) => path.fmt(f),

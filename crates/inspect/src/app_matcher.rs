@@ -32,7 +32,8 @@ impl AppMatcher {
                 let own = rules.decide_with_ancestors(&process, []);
                 let parent = std::os::unix::process::parent_id();
                 let inherited = || kernel.child_verdict(parent, rules);
-                own.rule.map(|_| own).or_else(inherited).or(Some(own))
+                let is_own = own.rule.is_some() || own.is_of_other_user;
+                inherited().filter(|_| !is_own).or(Some(own))
             }
             (None, _) => None,
         };

@@ -119,11 +119,15 @@ impl Metrics {
         if rules.is_empty() {
             return;
         }
-        let running = Subject::all();
+        let all = Subject::all();
         for (interface, rules) in rules {
             let tunnel = self.tunnels.iter_mut().find(|it| it.interface == interface);
             let Some(tunnel) = tunnel else { continue };
             let rules = resolved(rules);
+            let running = || {
+                let subjects = all.iter();
+                subjects.filter(|it| !rules.is_of_other_user(&it.process()))
+            };
             let allowed = rules.allowed.iter().map(|rule| (Key::AllowedApps, rule));
             let disallowed = rules
                 .disallowed
@@ -131,7 +135,7 @@ impl Metrics {
                 .map(|rule| (Key::DisallowedApps, rule));
             let figures = allowed.chain(disallowed).map(|(key, rule)| {
                 let is_matched = |it: &&Subject| rule.application.matches(&it.process());
-                let processes = running.iter().filter(is_matched).count();
+                let processes = running().filter(is_matched).count();
                 ApplicationFigures {
                     key: key.name(),
                     application: rule.application.to_string(),

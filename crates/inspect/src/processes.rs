@@ -26,7 +26,7 @@ pub struct Subject {
     pub id: Option<u32>,
     pub(crate) path: Vec<u8>,
     cgroup: Vec<u8>,
-    /// Effective user.
+    /// Real user.
     pub uid: u32,
     /// Parent process, by which it was started or later adopted.
     parent: Option<u32>,

@@ -1,14 +1,14 @@
 //! Resolution of application rules on this system: users become ids, symbolic links their targets.
 
 use crate::app_warnings;
-use taupe_config::application::{AppRules, Rule};
+use taupe_config::application::{AppRules, UnknownUser};
 use taupe_os_linux::users::user_id;
 
 /// Looks up the users that rules name, and the targets of symbolic links.
 ///
 /// # Errors
-/// Returns a rule whose user does not exist.
-pub fn resolve(rules: &mut AppRules) -> Result<(), &Rule> {
+/// Returns a user that does not exist.
+pub fn resolve(rules: &mut AppRules) -> Result<(), UnknownUser> {
     follow_links(rules);
     rules.resolve_users(user_id)
 }

@@ -160,6 +160,8 @@ pub struct Tunnel {
     pub kill_switch: Option<&'static str>,
     /// Rules about applications in its file, as it is now.
     pub rules: Vec<RuleLine>,
+    /// The only user whose applications these rules select (`AppsOfUser`).
+    pub apps_of_user: Option<String>,
     /// True if it also carries packets that this machine forwards.
     pub forwarded: bool,
     /// Links by which selected applications' packets can leave.
@@ -229,6 +231,7 @@ impl Tunnel {
             since: None,
             kill_switch: None,
             rules: Vec::new(),
+            apps_of_user: None,
             forwarded: false,
             uplinks: Vec::new(),
             gaps: Vec::new(),
@@ -467,6 +470,8 @@ impl Tunnel {
                 application: rule.application.to_string(),
             }));
         }
+        let of_user = apps.of_user.as_ref();
+        self.apps_of_user = of_user.map(|only| only.user.to_string());
         self.forwarded = file.transparent.forwarded == Some(Forwarded::Tunnel);
         if !is_running || self.mode.is_none() {
             return;

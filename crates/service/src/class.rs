@@ -1,17 +1,18 @@
 //! The class of authorisation that a file needs.
 //!
 //! A tunnel of class [`Class::User`] concerns only its owner's processes: transparent mode, and rules that
-//! match the owner's user ID and nothing else. Everything that concerns other users, the machine's network
-//! or root's rights needs [`Class::Admin`].
+//! select no process of another user. Everything that concerns other users, the machine's network or root's
+//! rights needs [`Class::Admin`].
 //!
 //! Rules of Taupe are alternatives: `AllowedApps = firefox, uid:1000` matches each `firefox`, whoever
-//! started it. No rule means "firefox of user 1000". A user's tunnel can therefore select only `uid:` with
-//! the caller's ID.
+//! started it. `AppsOfUser` is a condition on all of them, so [`restrict`] adds it to a user's file.
 
 use std::fmt;
 
-use taupe_config::application::{Application, User};
-use taupe_config::file::{Endpoint, File, KillSwitch, SystemBus, Table};
+use taupe_config::application::{
+    AppRules, Application, AppsOfUser, Decision, Process, Rule, User,
+};
+use taupe_config::file::{Endpoint, File, Forwarded, KillSwitch, SystemBus, Table, Transparent};
 
 use crate::message::Class;
 use crate::name::TunnelName;
@@ -25,6 +26,9 @@ pub(crate) const MAX_PEERS: usize = 64;
 
 /// Endpoints in a file of class [`Class::User`] that are names, at most. Root's `taupe up` resolves each.
 pub(crate) const MAX_NAMES: usize = 16;
+
+/// The program that calls the service for a user, where the package installs it.
+const CLIENT: &str = "/usr/libexec/taupe-dbus";
 
 /// The first port that needs no right.
 const FIRST_USER_PORT: u16 = 1024;
@@ -55,8 +59,10 @@ pub enum AdminReason {
     AllApplications,
     /// An application of other users.
     Application(String),
-    /// `DisallowedApps`.
+    /// `DisallowedApps`, for everybody.
     DisallowedApps,
+    /// `AppsOfUser` of another user.
+    AppsOfUser(String),
     /// The name does not begin with [`USER_PREFIX`].
     Name,
 }
@@ -85,10 +91,10 @@ impl fmt::Display for AdminReason {
             }
             Self::Application(application) => write!(
                 f,
-                "{application} selects processes of other users too; only uid: with your own ID does \
-                 not"
+                "{application} selects processes of other users too"
             ),
-            Self::DisallowedApps => f.write_str("the file sets DisallowedApps"),
+            Self::DisallowedApps => f.write_str("DisallowedApps selects processes of other users too"),
+            Self::AppsOfUser(user) => write!(f, "AppsOfUser = {user} is not you"),
             Self::Name => write!(
                 f,
                 "the name of a user's own tunnel begins with {USER_PREFIX}; rename the file"
@@ -127,11 +133,18 @@ pub fn reasons(file: &File, tunnel: &TunnelName, caller: u32) -> Vec<AdminReason
     let port = interface
         .listen_port
         .filter(|port| (1..FIRST_USER_PORT).contains(port));
-    let allowed = &transparent.apps.allowed;
+    let AppRules {
+        allowed,
+        disallowed,
+        of_user,
+        ..
+    } = &transparent.apps;
+    let only = of_user.as_ref().map(|only| &only.user);
+    let is_for_all = only.is_none();
     let of_others = allowed
         .iter()
         .map(|rule| &rule.application)
-        .filter(|application| !is_own(application, caller));
+        .filter(|application| is_for_all && !is_own(application, caller));
     let selects = transparent.first.is_some();
     let simple = [
         (
@@ -148,9 +161,12 @@ pub fn reasons(file: &File, tunnel: &TunnelName, caller: u32) -> Vec<AdminReason
         (interface.fwmark.is_some(), AdminReason::FwMark),
         (interface.lanes.is_some(), AdminReason::Lanes),
         (!selects, AdminReason::AdapterMode),
-        (selects && allowed.is_empty(), AdminReason::AllApplications),
         (
-            !transparent.apps.disallowed.is_empty(),
+            selects && is_for_all && allowed.is_empty(),
+            AdminReason::AllApplications,
+        ),
+        (
+            is_for_all && !disallowed.is_empty(),
             AdminReason::DisallowedApps,
         ),
         (!tunnel.as_str().starts_with(USER_PREFIX), AdminReason::Name),
@@ -159,7 +175,45 @@ pub fn reasons(file: &File, tunnel: &TunnelName, caller: u32) -> Vec<AdminReason
     let mut reasons: Vec<_> = simple.map(|(_, reason)| reason).collect();
     reasons.extend(port.map(AdminReason::PrivilegedPort));
     reasons.extend(of_others.map(|application| AdminReason::Application(application.to_string())));
+    let other = only.filter(|only| **only != User::Id(caller));
+    reasons.extend(other.map(|user| AdminReason::AppsOfUser(user.to_string())));
     reasons
+}
+
+/// Restricts the applications that a file selects to the caller's processes (`AppsOfUser`). A file that
+/// names other users, or has a setting that concerns everybody, stays as it is and needs [`Class::Admin`].
+pub(crate) fn restrict(file: &mut File, caller: u32) {
+    let Transparent {
+        apps,
+        kill_switch,
+        forwarded,
+        ..
+    } = &mut file.transparent;
+    let rules = || apps.allowed.iter().chain(&apps.disallowed);
+    let names_other = |rule: &Rule| match &rule.application {
+        Application::User(user) => *user != User::Id(caller),
+        _ => false,
+    };
+    let concerns_all =
+        *kill_switch == Some(KillSwitch::All) || *forwarded == Some(Forwarded::Tunnel);
+    if caller != 0
+        && !concerns_all
+        && rules().next().is_some()
+        && !rules().any(names_other)
+        && apps.of_user.is_none()
+    {
+        apps.of_user = Some(AppsOfUser {
+            user: User::Id(caller),
+            line: 0,
+        });
+    }
+}
+
+/// Returns true if a file selects no process of other users.
+#[must_use]
+pub(crate) fn is_restricted(file: &File, user: u32) -> bool {
+    let only = file.transparent.apps.of_user.as_ref();
+    only.is_some_and(|only| only.user == User::Id(user))
 }
 
 /// Returns the reason why a file of class [`Class::User`] is too large, if it is.
@@ -185,12 +239,23 @@ pub(crate) fn is_own(application: &Application, user: u32) -> bool {
 }
 
 /// Returns true if the tunnel would refuse its owner the message bus, and so this service: transparent mode
-/// refuses the bus to selected processes if the file has `DNS`, because names can be resolved over it.
+/// refuses the bus to selected processes if the file has `DNS`, because names can be resolved over it. Only
+/// processes that a rule names are refused. A client that inherits the rule of a shell is not recognised.
 #[must_use]
 pub(crate) fn cuts_off(file: &File, user: u32) -> bool {
+    let cgroup = format!("/user.slice/user-{user}.slice");
+    let client = Process {
+        path: CLIENT.as_bytes(),
+        name: b"taupe-dbus",
+        cgroup: cgroup.as_bytes(),
+        uid: user,
+    };
     let transparent = &file.transparent;
-    let mut rules = transparent.apps.allowed.iter();
-    rules.any(|rule| is_own(&rule.application, user))
+    let is_named = matches!(
+        transparent.apps.decide(&client),
+        (Decision::Tunnel, Some(_))
+    );
+    is_named
         && !file.interface.dns.is_empty()
         && transparent.system_bus != Some(SystemBus::Allow)
 }

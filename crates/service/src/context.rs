@@ -103,13 +103,18 @@ impl Context<'_> {
 
     /// Returns the reason why a user's tunnel could take applications from another tunnel, or give them
     /// away. Tunnels of class `user` select only processes of their owners.
-    pub(crate) fn other_selections(&self, tunnel: &TunnelName) -> Result<Option<String>, String> {
+    pub(crate) fn other_selections(
+        &self,
+        tunnel: &TunnelName,
+        caller: u32,
+    ) -> Result<Option<String>, String> {
         let running = self.running()?;
         let mut others = running.iter().filter(|(name, running)| {
             let name = name.parse::<TunnelName>();
             let record = name.ok().and_then(|name| self.valid_record(&name, running));
             let is_of_user = record.is_some_and(|it| it.class == Class::User && !it.is_listed);
-            running.selects && !is_of_user
+            let is_of_other = running.only_user.is_some_and(|user| user != caller);
+            running.selects && !is_of_user && !is_of_other
         });
         let other = others.find(|(name, _)| *name != tunnel.as_str());
         let other = other.map(|(name, _)| name.clone());

@@ -13,6 +13,8 @@ pub struct Running {
     pub file: Option<PathBuf>,
     /// True if it selects applications, also while it is down and blocks them.
     pub selects: bool,
+    /// The only user whose applications it selects, if its rules are about one user.
+    pub only_user: Option<u32>,
     /// True if it is in transparent mode. Otherwise its file changes addresses and routes.
     pub is_transparent: bool,
 }

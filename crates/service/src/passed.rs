@@ -13,6 +13,7 @@ use taupe_os_linux::users::user_id;
 use thiserror::Error;
 use zeroize::Zeroizing;
 
+use crate::class::restrict;
 use crate::message::{MAX_DESCRIPTORS, MAX_PATH};
 use crate::sealed::{SealError, read_sealed};
 
@@ -49,9 +50,13 @@ pub(crate) enum PassedError {
     Ambiguous,
 }
 
-/// Reads a file and its key files. `key_files` are their paths in the file, in the order of the
+/// Reads a caller's file and its key files, and restricts the file to the caller. `key_files` are their paths in the file, in the order of the
 /// descriptors.
-pub(crate) fn read(key_files: &[String], descriptors: Vec<OwnedFd>) -> Result<Passed, PassedError> {
+pub(crate) fn read(
+    key_files: &[String],
+    descriptors: Vec<OwnedFd>,
+    caller: u32,
+) -> Result<Passed, PassedError> {
     let (passed, named) = (descriptors.len(), key_files.len());
     if passed != named + 1 || passed > MAX_DESCRIPTORS {
         return Err(PassedError::Count { passed, named });
@@ -83,7 +88,9 @@ pub(crate) fn read(key_files: &[String], descriptors: Vec<OwnedFd>) -> Result<Pa
     if used.borrow().len() != named {
         return Err(PassedError::Unnamed);
     }
-    let text = print(&complete(file));
+    let mut file = complete(file);
+    restrict(&mut file, caller);
+    let text = print(&file);
     // The class is computed from the text that is executed.
     let file = parse(text.as_bytes(), Dialect::Taupe).file;
     let file = file.ok_or(PassedError::Ambiguous)?;
@@ -127,6 +134,12 @@ fn complete(mut file: File) -> File {
             rule.application = Application::User(User::Id(id));
         }
     }
+    if let Some(only) = &mut apps.of_user
+        && let User::Name(name) = &only.user
+        && let Some(id) = user_id(name)
+    {
+        only.user = User::Id(id);
+    }
     file
 }
 
@@ -154,7 +167,7 @@ pub(crate) mod tests {
     #[test]
     fn keys_take_the_place_of_their_paths() {
         let file = text("PrivateKey = file:./my.key\n#@ws:AllowedApps = uid:root\nPostUp = echo");
-        let passed = read(&["./my.key".to_owned()], vec![sealed(&file), sealed(KEY)]);
+        let passed = read(&["./my.key".to_owned()], vec![sealed(&file), sealed(KEY)], 0);
         let passed = passed.unwrap_or_else(|error| panic!("{error}"));
         assert!(
             passed.text.contains(&format!("PrivateKey = {KEY}")),
@@ -175,7 +188,7 @@ pub(crate) mod tests {
     fn a_file_that_was_not_passed_is_not_opened() {
         // The path exists, and root could read it.
         let file = text("PrivateKey = file:/etc/passwd");
-        let error = read(&[], vec![sealed(&file)]).err().expect("refused");
+        let error = read(&[], vec![sealed(&file)], 1000).err().expect("refused");
         assert!(error.to_string().contains("it was not passed"), "{error}");
     }
 
@@ -183,31 +196,31 @@ pub(crate) mod tests {
     fn descriptors_that_do_not_fit_are_refused() {
         let file = text(&format!("PrivateKey = {KEY}"));
         let key = || "k".to_owned();
-        assert!(matches!(read(&[], vec![]), Err(PassedError::Count { .. })));
+        assert!(matches!(read(&[], vec![], 1000), Err(PassedError::Count { .. })));
         assert!(matches!(
-            read(&[key()], vec![sealed(&file)]),
+            read(&[key()], vec![sealed(&file)], 1000),
             Err(PassedError::Count { .. })
         ));
-        let unnamed = read(&[key()], vec![sealed(&file), sealed(KEY)]);
+        let unnamed = read(&[key()], vec![sealed(&file), sealed(KEY)], 1000);
         assert!(matches!(unnamed, Err(PassedError::Unnamed)));
         for path in ["", "a\0b", "a\nb", &"x".repeat(1 << 20)] {
-            let refused = read(&[path.to_owned()], vec![sealed(&file), sealed(KEY)]);
+            let refused = read(&[path.to_owned()], vec![sealed(&file), sealed(KEY)], 1000);
             assert!(matches!(refused, Err(PassedError::Path)));
         }
         let long = "#".repeat(MAX_FILE + 1);
         assert!(matches!(
-            read(&[], vec![sealed(&long)]),
+            read(&[], vec![sealed(&long)], 1000),
             Err(PassedError::File(_))
         ));
         let long = "#".repeat(4097);
-        let refused = read(&[key()], vec![sealed(&file), sealed(&long)]);
+        let refused = read(&[key()], vec![sealed(&file), sealed(&long)], 1000);
         assert!(matches!(refused, Err(PassedError::KeyFile(_))));
     }
 
     #[test]
     fn an_error_is_one_line() {
         let file = text(&format!("PrivateKey = {KEY}\nNo\u{1b}[31mSuch = 1"));
-        let error = read(&[], vec![sealed(&file)])
+        let error = read(&[], vec![sealed(&file)], 1000)
             .err()
             .expect("refused")
             .to_string();
@@ -216,5 +229,41 @@ pub(crate) mod tests {
             "{error}"
         );
         assert!(!error.chars().any(char::is_control), "{error:?}");
+    }
+
+    #[test]
+    fn a_users_file_is_restricted_to_the_user() {
+        let of_user = |caller: u32, lines: &str| {
+            let file = text(&format!("PrivateKey = {KEY}\n{lines}"));
+            let passed = read(&[], vec![sealed(&file)], caller);
+            let passed = passed.unwrap_or_else(|error| panic!("{lines}: {error}"));
+            let only = passed.file.transparent.apps.of_user;
+            only.map(|only| only.user.to_string())
+        };
+        let own = Some("1000".to_owned());
+        for lines in [
+            "AllowedApps = firefox",
+            "DisallowedApps = firefox",
+            "AllowedApps = uid:1000, /",
+            "#@ws:AllowedApps = x\nKillSwitch = off",
+            "AllowedApps = x\nAppsOfUser = 1000",
+        ] {
+            assert_eq!(of_user(1000, lines), own, "{lines}");
+        }
+        // Root's file is its own business, and so is what needs an administrator anyway.
+        assert_eq!(of_user(0, "AllowedApps = firefox"), None);
+        for lines in [
+            "",
+            "KillSwitch = app",
+            "AllowedApps = firefox\nKillSwitch = all",
+            "AllowedApps = firefox\nForwarded = tunnel",
+            "AllowedApps = firefox, uid:1001",
+            "DisallowedApps = uid:root",
+        ] {
+            assert_eq!(of_user(1000, lines), None, "{lines}");
+        }
+        // A name becomes an ID, and nobody else's is replaced.
+        let root = "AllowedApps = x\nAppsOfUser = root";
+        assert_eq!(of_user(1000, root), Some("0".to_owned()));
     }
 }

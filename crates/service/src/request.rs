@@ -5,9 +5,10 @@ use std::io;
 use std::os::fd::OwnedFd;
 use std::sync::MutexGuard;
 
-use taupe_config::application::Application;
+use taupe_config::application::{Application, Rule};
+use taupe_config::file::{Dialect, File, parse};
 
-use crate::class::{class_of, cuts_off, excess, is_own, reasons};
+use crate::class::{class_of, cuts_off, excess, is_own, is_restricted, reasons};
 use crate::context::{Context, Relation};
 use crate::executor::{FlowView, Outcome, Running};
 use crate::message::{Class, MAX_PATH, Request, Source};
@@ -32,7 +33,7 @@ impl Prepared {
         let passed = match &request {
             Request::Up { source, .. } | Request::Reload { source, .. } => match source {
                 Source::Passed { key_files } => {
-                    let passed = passed::read(key_files, descriptors);
+                    let passed = passed::read(key_files, descriptors, caller);
                     Some(passed.map_err(|error| error.to_string())?)
                 }
                 Source::Listed => without(&descriptors)?,
@@ -116,7 +117,7 @@ impl Prepared {
                 context.is_free(tunnel)?;
                 context.has_room(tunnel, caller)?;
                 let mut reasons = self.reasons_of_file(tunnel)?;
-                reasons.extend(context.other_selections(tunnel)?);
+                reasons.extend(context.other_selections(tunnel, caller)?);
                 Ok(reasons)
             }
             Request::Down { tunnel } => Ok(match context.relation(tunnel, caller)? {
@@ -155,8 +156,13 @@ impl Prepared {
                 application,
             } => {
                 let application = parse_application(application)?;
+                let is_allowed = matches!(self.request, Request::AppAllow { .. });
                 Ok(match context.relation(tunnel, caller)? {
-                    Relation::Own(_) if is_own(&application, caller) => Vec::new(),
+                    Relation::Own(_)
+                        if is_own_edit(context, tunnel, &application, is_allowed, caller)? =>
+                    {
+                        Vec::new()
+                    }
                     Relation::Own(_) => {
                         vec![format!(
                             "{application} selects processes of other users too"
@@ -182,12 +188,8 @@ impl Prepared {
 
     fn reasons_of_file(&self, tunnel: &TunnelName) -> Result<Vec<String>, String> {
         let passed = self.passed.as_ref().ok_or("the request has no file")?;
-        if self.caller != 0 && cuts_off(&passed.file, self.caller) {
-            return Err(
-                "with DNS, the tunnel would cut you off from the message bus, and so from this \
-                 service; write SystemBus = allow, or leave DNS out"
-                    .to_owned(),
-            );
+        if self.caller != 0 {
+            keeps_bus(&passed.file, self.caller)?;
         }
         let reasons = reasons(&passed.file, tunnel, self.caller);
         // An administrator who consents to a file also consents to its size.
@@ -214,7 +216,7 @@ impl Prepared {
                 "{tunnel} is not in transparent mode, so its file changes addresses and routes of everybody"
             ));
         }
-        reasons.extend(context.other_selections(tunnel)?);
+        reasons.extend(context.other_selections(tunnel, self.caller)?);
         Ok(reasons)
     }
 
@@ -342,6 +344,39 @@ impl Prepared {
             } => Ok(context.edit(tunnel, application, false, needed)),
         }
     }
+}
+
+/// Fails if a file would cut its owner off from the service.
+fn keeps_bus(file: &File, caller: u32) -> Result<(), String> {
+    match cuts_off(file, caller) {
+        true => Err(
+            "with DNS, the tunnel would cut you off from the message bus, and so from this \
+             service; write SystemBus = allow, or leave DNS out"
+                .to_owned(),
+        ),
+        false => Ok(()),
+    }
+}
+
+/// Returns true if a caller's own tunnel selects only the caller's processes, also after this edit. Fails if
+/// the edit would cut the caller off.
+fn is_own_edit(
+    context: &Context<'_>,
+    tunnel: &TunnelName,
+    application: &Application,
+    is_allowed: bool,
+    caller: u32,
+) -> Result<bool, String> {
+    let text = context.registry.text(tunnel);
+    let file = text.and_then(|text| parse(&text, Dialect::Taupe).file);
+    let mut file = file.ok_or_else(|| format!("the file of {tunnel} is unknown"))?;
+    let is_own = is_restricted(&file, caller) || is_own(application, caller);
+    if is_allowed {
+        let rule = Rule::new(application.clone(), 0);
+        file.transparent.apps.allowed.push(rule);
+        keeps_bus(&file, caller)?;
+    }
+    Ok(is_own)
 }
 
 fn without(descriptors: &[OwnedFd]) -> Result<Option<Passed>, String> {

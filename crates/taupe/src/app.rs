@@ -445,9 +445,11 @@ fn list(order: &AppOrder, json: bool) -> Result<(), AppError> {
             });
         }
     }
+    let only = rules.of_user.as_ref();
     let list = Lists {
         schema: 1,
         file: conf.shown.display().to_string(),
+        apps_of_user: only.map(|only| only.user.to_string()),
         others: match rules.allowed.is_empty() {
             true => Others::Tunnel,
             false => Others::Direct,
@@ -469,6 +471,8 @@ fn list(order: &AppOrder, json: bool) -> Result<(), AppError> {
 struct Lists {
     schema: u32,
     file: String,
+    /// The only user whose applications the rules select.
+    apps_of_user: Option<String>,
     others: Others,
     rules: Vec<ListedRule>,
 }
@@ -516,14 +520,17 @@ impl Lists {
                 let _ = writeln!(text, "    process {pid}, {application}, {sockets} sockets");
             }
         }
-        let _ = writeln!(
-            text,
-            "all others {}",
-            match self.others {
-                Others::Tunnel => "use the tunnel",
-                Others::Direct => "bypass the tunnel",
-            }
-        );
+        let others = match self.others {
+            Others::Tunnel => "use the tunnel",
+            Others::Direct => "bypass the tunnel",
+        };
+        let _ = match &self.apps_of_user {
+            None => writeln!(text, "all others {others}"),
+            Some(user) => writeln!(
+                text,
+                "all others of user {user} {others}; applications of other users bypass it"
+            ),
+        };
         text
     }
 }

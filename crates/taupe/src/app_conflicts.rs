@@ -2,7 +2,7 @@
 
 use std::path::{Path, PathBuf};
 use taupe_adapter::State;
-use taupe_config::application::{AppRules, Rule};
+use taupe_config::application::{AppRules, Application, Rule};
 use taupe_inspect::check;
 use taupe_inspect::rules::resolved;
 use taupe_transparent::capture::is_in_effect;
@@ -76,12 +76,34 @@ fn rules_of(file: &Path) -> Result<AppRules, String> {
 /// Returns the rules by which two rule sets select the same application. `None` in place of a rule
 /// means that an empty AllowedApps selects it.
 fn common<'a>(a: &'a AppRules, b: &'a AppRules) -> Option<(Option<&'a Rule>, Option<&'a Rule>)> {
-    let by_both = a.allowed.iter().find_map(|a| {
-        let mut others = b.allowed.iter();
+    let only = |rules: &'a AppRules| rules.of_user.as_ref().map(|only| &only.user);
+    if let (Some(a), Some(b)) = (only(a), only(b))
+        && a.is_other_than(b)
+    {
+        return None;
+    }
+    // All processes that both select are of this user.
+    let user = only(a).or(only(b));
+    let is_of_other_user = |rule: &Rule| match (&rule.application, user) {
+        (Application::User(one), Some(user)) => one.is_other_than(user),
+        _ => false,
+    };
+    let allowed = |rules: &'a AppRules| {
+        let rules = rules.allowed.iter();
+        rules.filter(move |rule| !is_of_other_user(rule))
+    };
+    let by_both = allowed(a).find_map(|a| {
+        let mut others = allowed(b);
         let by = others
             .find(|b| a.application.covers(&b.application) || b.application.covers(&a.application));
         by.map(|by| (Some(a), Some(by)))
     });
+    // A rule about the user includes whatever rules about this user alone select.
+    let by_user = |one: &'a AppRules, other: &'a AppRules| {
+        let user = Application::User(only(one)?.clone());
+        let rule = allowed(other).find(|rule| rule.application == user)?;
+        Some((allowed(one).next(), Some(rule)))
+    };
     // An empty AllowedApps allows every application that is not disallowed.
     let by_default = |one: &AppRules, rule: &Rule| {
         one.allowed.is_empty()
@@ -91,14 +113,14 @@ fn common<'a>(a: &'a AppRules, b: &'a AppRules) -> Option<(Option<&'a Rule>, Opt
                 .any(|by| by.application.covers(&rule.application))
     };
     by_both
+        .or_else(|| by_user(a, b))
+        .or_else(|| by_user(b, a).map(|(b, a)| (a, b)))
         .or_else(|| {
-            let mut allowed = a.allowed.iter();
-            let rule = allowed.find(|rule| by_default(b, rule))?;
+            let rule = allowed(a).find(|rule| by_default(b, rule))?;
             Some((Some(rule), None))
         })
         .or_else(|| {
-            let mut allowed = b.allowed.iter();
-            let rule = allowed.find(|rule| by_default(a, rule))?;
+            let rule = allowed(b).find(|rule| by_default(a, rule))?;
             Some((None, Some(rule)))
         })
         .or_else(|| (a.allowed.is_empty() && b.allowed.is_empty()).then_some((None, None)))
@@ -107,6 +129,7 @@ fn common<'a>(a: &'a AppRules, b: &'a AppRules) -> Option<(Option<&'a Rule>, Opt
 #[cfg(test)]
 mod tests {
     use super::*;
+    use taupe_config::application::AppsOfUser;
 
     fn rules(allowed: &[&str], disallowed: &[&str]) -> AppRules {
         let list = |texts: &[&str]| {
@@ -154,5 +177,47 @@ mod tests {
             let found = common(&a, &b).map(|(a, b)| (line(a), line(b)));
             assert_eq!(found, lines, "{a:?} {b:?}");
         }
+    }
+
+    #[test]
+    fn tunnels_of_different_users_have_nothing_in_common() {
+        let of = |user: Option<&str>, rules: AppRules| AppRules {
+            of_user: user.map(|user| AppsOfUser {
+                user: user.parse().expect("a user"),
+                line: 9,
+            }),
+            ..rules
+        };
+        let curl = || rules(&["curl"], &[]);
+        let all = || rules(&[], &["wget"]);
+        for (one, other, is_common) in [
+            (Some("1000"), Some("1001"), false),
+            (Some("1000"), Some("1000"), true),
+            (Some("1000"), None, true),
+            (None, Some("1000"), true),
+            (None, None, true),
+            // A name that is unknown may be anybody's.
+            (Some("1000"), Some("alice"), true),
+        ] {
+            for (a, b) in [(curl(), curl()), (all(), curl()), (curl(), all()), (all(), all())] {
+                let (a, b) = (of(one, a), of(other, b));
+                assert_eq!(common(&a, &b).is_some(), is_common, "{a:?} {b:?}");
+            }
+        }
+        // A rule about a user, beside rules about one user.
+        for (uid, is_common) in [("uid:1000", true), ("uid:1001", false)] {
+            let uid = rules(&["x", uid], &[]);
+            for one in [curl(), all()] {
+                let one = of(Some("1000"), one);
+                for (a, b) in [(&one, &uid), (&uid, &one)] {
+                    assert_eq!(common(a, b).is_some(), is_common, "{a:?} {b:?}");
+                }
+            }
+        }
+        // Without an own rule, the other tunnel's line is the one that is named.
+        let (a, b) = (of(Some("1000"), all()), rules(&["uid:1000"], &[]));
+        let line = |rule: Option<&Rule>| rule.map(|rule| rule.line);
+        let found = common(&a, &b).map(|(a, b)| (line(a), line(b)));
+        assert_eq!(found, Some((None, Some(1))));
     }
 }

@@ -10,6 +10,7 @@ use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
 use taupe_adapter::{Translation, TransparentSettings};
 use taupe_broker::RemoteTranslator;
+use taupe_config::application::UnknownUser;
 use taupe_config::destinations;
 use taupe_config::file::{File, Forwarded, KillSwitch, Peer, SystemBus, Table};
 use taupe_inspect::rules::{follow_links, resolve};
@@ -120,11 +121,8 @@ impl Selection {
             return Err(UnsupportedSetting::Forwarded);
         }
         let mut rules = transparent.apps.clone();
-        if let Err(rule) = resolve(&mut rules) {
-            return Err(UnsupportedSetting::NoUser {
-                line: rule.line,
-                name: rule.application.to_string(),
-            });
+        if let Err(UnknownUser { name, line }) = resolve(&mut rules) {
+            return Err(UnsupportedSetting::NoUser { line, name });
         }
         let bypass_lan = transparent.bypass_lan.unwrap_or(false);
         let destinations = destinations::table_for_peers(&file.peers, bypass_lan);

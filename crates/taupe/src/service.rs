@@ -32,7 +32,7 @@ use taupe_service::{
     Executor, FRONT_USER, FlowView, GROUP, LISTED_FOLDER, Listed, MAX_ERRORS, MAX_OUTPUT, Outcome,
     REGISTRY_FOLDER, Registry, Running, SOCKET, Server, Settings, Target, TunnelName,
 };
-use taupe_transparent::capture::is_in_effect;
+use taupe_transparent::capture::{is_in_effect, only_user};
 use tracing::warn;
 
 /// Time for the front to send a message.
@@ -171,6 +171,7 @@ impl Executor for Commands {
                 }),
                 // A tunnel whose maps cannot be read may select anything.
                 selects: is_in_effect(&name).unwrap_or(true),
+                only_user: only_user(&name).ok().flatten(),
             };
             (name, running)
         });

@@ -358,6 +358,16 @@ pub fn lock(interface: &str) -> Result<Option<Lock>, TransparentError> {
     Ok(state.map(|state| Lock::of(state.lock.load(Ordering::Relaxed))))
 }
 
+/// Returns the only user whose applications are selected for the tunnel `interface` of the calling
+/// thread's network namespace, if its rules are about one user.
+///
+/// # Errors
+/// [`TransparentError::Call`], [`TransparentError::Map`], [`TransparentError::Schema`].
+pub fn only_user(interface: &str) -> Result<Option<u32>, TransparentError> {
+    let state = Maps::pinned_state(&Pins::here(interface)?)?;
+    Ok(state.and_then(|state| state.only_user()))
+}
+
 /// Returns the feature that the handling of DNS queries lacks, for the tunnel `interface` of the
 /// calling thread's network namespace, if there is one.
 ///

@@ -231,6 +231,7 @@ impl Maps {
             (&state.path_depths, rules.path_depths),
             (&state.cgroup_depths, rules.cgroup_depths),
             (&state.children, rules.children),
+            (&state.user, rules.user),
         ] {
             to.store(value, Ordering::Relaxed);
         }

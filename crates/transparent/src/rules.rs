@@ -16,7 +16,7 @@ use taupe_config::application::{AppRules, Application, Children, User};
 
 use crate::error::TransparentError;
 use crate::state::{
-    ALLOW, DIRECT, DISALLOW, ExactKey, Kind, NAME_SIZE, NameKey, PATH_DEPTH, RULE_NUMBER_SHIFT,
+    ALLOW, ANY_USER, DIRECT, DISALLOW, ExactKey, Kind, NAME_SIZE, NameKey, PATH_DEPTH, RULE_NUMBER_SHIFT,
     TUNNEL, space,
 };
 
@@ -36,6 +36,8 @@ pub(crate) struct Compiled {
     pub(crate) cgroup_depths: u32,
     /// `enum children`.
     pub(crate) children: u32,
+    /// A user ID, or [`ANY_USER`].
+    pub(crate) user: u32,
 }
 
 /// A name or a prefix of names.
@@ -67,6 +69,10 @@ pub(crate) fn compile(
                 false => DIRECT,
             },
             children: children_number(rules.children),
+            user: match &rules.of_user {
+                None => ANY_USER,
+                Some(only) => id_of(&only.user)?,
+            },
             ..Compiled::default()
         },
         generation,
@@ -84,6 +90,13 @@ pub(crate) fn compile(
         }
     }
     Ok(compiler.finish())
+}
+
+fn id_of(user: &User) -> Result<u32, TransparentError> {
+    match user {
+        User::Id(id) => Ok(*id),
+        User::Name(name) => Err(TransparentError::UnknownUser(name.clone())),
+    }
 }
 
 /// Returns the value in `enum children`.
@@ -140,12 +153,10 @@ impl Compiler {
             Application::Executable(path) => self.path(Kind::Path, path, rule),
             Application::Directory(path) => self.path(Kind::Directory, path, rule),
             Application::Cgroup(path) => self.path(Kind::CgroupPath, path, rule),
-            Application::User(User::Id(id)) => {
+            Application::User(user) => {
+                let id = id_of(user)?;
                 self.compiled.kinds |= Kind::User as u32;
-                self.exact(Kind::User, u64::from(*id), rule);
-            }
-            Application::User(User::Name(name)) => {
-                return Err(TransparentError::UnknownUser(name.clone()));
+                self.exact(Kind::User, id.into(), rule);
             }
         }
         Ok(())
@@ -245,8 +256,8 @@ fn component_hash(above: u64, part: &[u8], key: (u64, u64)) -> u64 {
 
 #[cfg(test)]
 mod tests {
-    use super::{ALLOW, Compiled, DISALLOW, Kind, NAME_SIZE, compile};
-    use taupe_config::application::{AppRules, Rule};
+    use super::{ALLOW, ANY_USER, Compiled, DISALLOW, Kind, NAME_SIZE, compile};
+    use taupe_config::application::{AppRules, AppsOfUser, Rule, User};
 
     fn rules(allowed: &str, disallowed: &str) -> AppRules {
         let list = |text: &str| {
@@ -357,6 +368,22 @@ mod tests {
             let found: Vec<_> = exact.map(|(_, rule)| (*rule >> 32) as u32).collect();
             assert_eq!(found, [own]);
         }
+    }
+
+    #[test]
+    fn rules_are_about_one_user_or_all() {
+        let user = |user: Option<User>| {
+            let of_user = user.map(|user| AppsOfUser { user, line: 1 });
+            let rules = AppRules {
+                of_user,
+                ..rules("curl", "")
+            };
+            compile(&rules, 0, (1, 2)).map(|compiled| compiled.user)
+        };
+        assert_eq!(user(None).expect("compiled"), ANY_USER);
+        assert_eq!(user(Some(User::Id(7))).expect("compiled"), 7);
+        // The daemon gets users that are looked up.
+        assert!(user(Some(User::Name("alice".to_owned()))).is_err());
     }
 
     #[test]

@@ -18,7 +18,7 @@ use taupe_config::file::Forwarded;
 pub(crate) const SCHEMA: u32 = if cfg!(feature = "other-layout") {
     u32::MAX
 } else {
-    42
+    43
 };
 
 /// PIDs of the packet processes of a tunnel and of its outer device, if they have any, in the PID
@@ -33,6 +33,10 @@ pub(crate) const ALLOW: u32 = 1 << 0;
 pub(crate) const DISALLOW: u32 = 1 << 1;
 /// Set in a record if the process has inherited its rule.
 pub(crate) const INHERITED: u32 = 1 << 7;
+/// Set in a record if the rules are about another user.
+pub(crate) const OTHER_USER: u32 = 1 << 8;
+/// In place of a user ID: rules about all users (`ANY_USER`).
+pub(crate) const ANY_USER: u32 = u32::MAX;
 /// Position of a rule's number in the values of `names` and `exact`, in bits.
 pub(crate) const RULE_NUMBER_SHIFT: u32 = 32;
 
@@ -130,6 +134,7 @@ pub(crate) struct RuleSet {
     pub(crate) path_depths: AtomicU32,
     pub(crate) cgroup_depths: AtomicU32,
     pub(crate) children: AtomicU32,
+    pub(crate) user: AtomicU32,
 }
 
 /// The fields up to `mark` are the same in every layout: another version may remove the programs, or
@@ -224,6 +229,13 @@ impl State {
             first.load(Ordering::Relaxed),
             second.load(Ordering::Relaxed),
         )
+    }
+
+    /// Returns the only user whose processes the rules in use select, if they are about one.
+    pub(crate) fn only_user(&self) -> Option<u32> {
+        let generation = self.generation.load(Ordering::Acquire);
+        let user = self.rules(generation).user.load(Ordering::Relaxed);
+        Some(user).filter(|user| *user != ANY_USER)
     }
 
     pub(crate) fn rules(&self, generation: u32) -> &RuleSet {

@@ -44,6 +44,26 @@ pub struct AppRules {
     pub disallowed: Vec<Rule>,
     /// `Children`.
     pub children: Children,
+    /// `AppsOfUser`.
+    pub of_user: Option<AppsOfUser>,
+}
+
+/// The only user whose processes a rule set selects.
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
+pub struct AppsOfUser {
+    /// The user.
+    pub user: User,
+    /// Line of the file, counted from 1; 0 if it does not come from a file.
+    pub line: usize,
+}
+
+/// A user name that this system does not know, and its line of the file.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct UnknownUser {
+    /// The user name.
+    pub name: String,
+    /// The line.
+    pub line: usize,
 }
 
 /// The rule of a program that no entry names.
@@ -74,6 +94,8 @@ pub struct AppVerdict<'a> {
     pub rule: Option<&'a Rule>,
     /// True if the rule names an ancestor of the process.
     pub is_inherited: bool,
+    /// True if the process is of another user than [`AppRules::of_user`]. No rule decides then.
+    pub is_of_other_user: bool,
 }
 
 impl AppRules {
@@ -85,11 +107,16 @@ impl AppRules {
 
     /// Decides for a process. Returns the rule too, if one decides.
     ///
+    /// A process of another user than `of_user` bypasses the tunnel.
+    ///
     /// The order is WireSock's: a process that `allowed` names uses the tunnel, even if
     /// `disallowed` names it too. One that only `disallowed` names bypasses it. Any other
     /// process bypasses the tunnel if there is an `AllowedApps`, and uses it if there is none.
     #[must_use]
     pub fn decide<'a>(&'a self, process: &Process<'_>) -> (Decision, Option<&'a Rule>) {
+        if self.is_of_other_user(process) {
+            return (Decision::Bypass, None);
+        }
         let first = |rules: &'a [Rule]| rules.iter().find(|rule| rule.matches(process));
         if let Some(rule) = first(&self.allowed) {
             return (Decision::Tunnel, Some(rule));
@@ -103,6 +130,13 @@ impl AppRules {
             Decision::Bypass
         };
         (rest, None)
+    }
+
+    /// Returns true if the rules are about another user than the process's.
+    #[must_use]
+    pub fn is_of_other_user(&self, process: &Process<'_>) -> bool {
+        let own = User::Id(process.uid);
+        self.of_user.as_ref().is_some_and(|only| only.user != own)
     }
 
     /// Decides for a process as [`Self::decide`] does. If no rule names the process, and children
@@ -119,8 +153,9 @@ impl AppRules {
             decision,
             rule,
             is_inherited: false,
+            is_of_other_user: self.is_of_other_user(process),
         };
-        if rule.is_some() || self.children == Children::Own {
+        if rule.is_some() || own.is_of_other_user || self.children == Children::Own {
             return own;
         }
         let first = |rules: &'a [Rule], ancestor: &Process<'_>| {
@@ -131,6 +166,7 @@ impl AppRules {
             decision,
             rule: Some(rule),
             is_inherited: true,
+            is_of_other_user: false,
         };
         let by = ancestors.into_iter().find_map(|ancestor| {
             let allowed = first(&self.allowed, &ancestor);
@@ -151,19 +187,21 @@ impl AppRules {
     /// Replaces user names by user IDs.
     ///
     /// # Errors
-    /// Returns the first rule whose user `look_up` does not know. The rules before it are resolved.
+    /// Returns the first user that `look_up` does not know. The users before it are resolved.
     pub fn resolve_users(
         &mut self,
         mut look_up: impl FnMut(&str) -> Option<u32>,
-    ) -> Result<(), &Rule> {
-        for rule in self.allowed.iter_mut().chain(&mut self.disallowed) {
-            if let Application::User(user) = &mut rule.application
-                && let User::Name(name) = user
-            {
-                match look_up(name) {
-                    Some(id) => *user = User::Id(id),
-                    None => return Err(rule),
-                }
+    ) -> Result<(), UnknownUser> {
+        let rules = self.allowed.iter_mut().chain(&mut self.disallowed);
+        let of_rules = rules.filter_map(|rule| match &mut rule.application {
+            Application::User(user) => Some((user, rule.line)),
+            _ => None,
+        });
+        let only = (self.of_user.iter_mut()).map(|only| (&mut only.user, only.line));
+        for (user, line) in only.chain(of_rules) {
+            if !user.resolve(&mut look_up) {
+                let name = user.to_string();
+                return Err(UnknownUser { name, line });
             }
         }
         Ok(())

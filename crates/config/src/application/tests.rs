@@ -299,6 +299,7 @@ fn children_inherit_the_rule_of_their_ancestors() {
             decision,
             rule,
             is_inherited,
+            is_of_other_user: _,
         } = rules.decide_with_ancestors(&own, processes);
         (decision, rule.map(|rule| rule.line), is_inherited)
     };
@@ -360,11 +361,67 @@ fn users_are_looked_up() {
     let mut rules = rules("uid:alice, uid:7", "uid:bob, x");
     let known = |name: &str| (name == "alice").then_some(1000);
     let unknown = rules.resolve_users(known).unwrap_err();
-    assert_eq!(unknown.application, application("uid:bob"));
+    assert_eq!((&*unknown.name, unknown.line), ("bob", 1));
     assert_eq!(rules.allowed[0].application, application("uid:1000"));
     assert_eq!(rules.decide(&process("/bin/y", "/")).0, Decision::Tunnel);
     assert!(rules.resolve_users(|_| Some(2)).is_ok());
     assert_eq!(rules.disallowed[0].application, application("uid:2"));
+    rules.of_user = Some(AppsOfUser {
+        user: User::Name("carol".to_owned()),
+        line: 9,
+    });
+    let unknown = rules.resolve_users(|_| None).unwrap_err();
+    assert_eq!((&*unknown.name, unknown.line), ("carol", 9));
+    assert!(rules.resolve_users(|_| Some(3)).is_ok());
+    assert_eq!(rules.of_user.map(|only| only.user), Some(User::Id(3)));
+}
+
+#[test]
+fn rules_of_one_user_decide_about_no_other() {
+    let (tunnel, bypass) = (Decision::Tunnel, Decision::Bypass);
+    let git = process("/bin/git", "/");
+    let by_git = process("/bin/curl", "/");
+    let by_uid = process("/bin/ssh", "/");
+    for (allowed, disallowed) in [("git, uid:1000, uid:1001, /", ""), ("", "x"), ("", "")] {
+        for (only, expected) in [(None, tunnel), (Some(1000), tunnel), (Some(1001), bypass)] {
+            let rules = AppRules {
+                of_user: only.map(|id| AppsOfUser {
+                    user: User::Id(id),
+                    line: 1,
+                }),
+                ..rules(allowed, disallowed)
+            };
+            for process in [git, by_git, by_uid] {
+                let verdict = rules.decide_with_ancestors(&process, [git]);
+                assert_eq!(verdict.decision, expected, "{rules:?} {process:?}");
+                assert_eq!(verdict.is_of_other_user, expected == bypass);
+                assert!(expected == tunnel || verdict.rule.is_none());
+                assert_eq!(rules.decide(&process).0, expected);
+            }
+        }
+    }
+    // A process inherits from another user's process: its own user counts.
+    let rules = AppRules {
+        of_user: Some(AppsOfUser {
+            user: User::Id(1000),
+            line: 1,
+        }),
+        ..rules("git", "")
+    };
+    let git_of_root = Process { uid: 0, ..git };
+    let by_root = Process { uid: 0, ..by_git };
+    let verdict = |process, parent| rules.decide_with_ancestors(process, [parent]).decision;
+    assert_eq!(verdict(&by_git, git_of_root), tunnel);
+    assert_eq!(verdict(&by_root, git), bypass);
+    // A name that nobody has resolved is nobody's.
+    let unknown = AppRules {
+        of_user: Some(AppsOfUser {
+            user: User::Name("alice".to_owned()),
+            line: 1,
+        }),
+        ..rules
+    };
+    assert_eq!(unknown.decide(&git).0, bypass);
 }
 
 /// Texts that are applications, or nearly so.

@@ -326,6 +326,9 @@ pub enum DiagnosticKind {
     /// Unknown value of `Children`.
     #[error("Children is neither inherit nor own")]
     Children,
+    /// Not a user.
+    #[error("AppsOfUser is neither a user ID (0 to 4294967294) nor a user name")]
+    AppsOfUser,
     /// Not a routing table.
     #[error("Table is not auto, off, a number from 1 to 4294967295, or a name")]
     Table,
@@ -466,6 +469,25 @@ pub enum DiagnosticKind {
     DisallowedAppsWithoutEffect {
         /// Line of the first `AllowedApps`.
         allowed: usize,
+    },
+    /// `AppsOfUser` without a list of applications.
+    #[error("AppsOfUser restricts AllowedApps and DisallowedApps to one user, and the file has neither")]
+    NoAppsOfUser,
+    /// A setting beside `AppsOfUser` that concerns others than the user.
+    #[error(
+        "AppsOfUser restricts the tunnel to one user, but {} concerns more than that user", .setting
+    )]
+    NotOfOneUser {
+        /// The setting.
+        setting: &'static str,
+    },
+    /// An application that is another user than that of `AppsOfUser`.
+    #[error("{}another user than that of AppsOfUser (line {only}), so this entry has no effect", quote(.value))]
+    OtherUser {
+        /// The text, if it may be repeated.
+        value: Option<String>,
+        /// Line of `AppsOfUser`.
+        only: usize,
     },
     /// A key of the whole tunnel in the section of one of several peers.
     #[error("{key} applies to the whole tunnel, but this is one of {peers} peers")]

@@ -116,6 +116,7 @@ impl DiagnosticKind {
                 "write inherit (programs that an application starts follow its rule) or own (each \
                  program is matched separately)"
             }
+            Self::AppsOfUser => "write, for example, AppsOfUser = 1000 or AppsOfUser = alice",
             Self::Table => "write auto, off or a number such as 1000",
             Self::Mtu => "write, for example, MTU = 1420, or delete the line to have it computed",
             Self::MtuTooSmall {
@@ -171,6 +172,11 @@ impl DiagnosticKind {
             Self::DisallowedAppsWithoutEffect { .. } => {
                 "delete them, or delete AllowedApps to tunnel all applications but these"
             }
+            Self::NoAppsOfUser => {
+                "add AllowedApps; for all processes of the user, write AllowedApps = uid: and the user"
+            }
+            Self::NotOfOneUser { .. } => "delete one of the two lines",
+            Self::OtherUser { .. } => "delete it, or correct AppsOfUser",
             Self::TunnelKeyInPeer { .. } => "move it below [Interface]",
             Self::NotForWgQuick {
                 key,

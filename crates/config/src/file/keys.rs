@@ -50,6 +50,7 @@ pub enum Key {
     Forwarded,
     SystemBus,
     Children,
+    AppsOfUser,
     PqPrivateKey,
     PqPublicKey,
     PostQuantum,
@@ -58,7 +59,7 @@ pub enum Key {
 
 impl Key {
     /// All keys, by their number.
-    pub(super) const ALL: [Self; 30] = [
+    pub(super) const ALL: [Self; 31] = [
         Self::PrivateKey,
         Self::ListenPort,
         Self::FwMark,
@@ -85,6 +86,7 @@ impl Key {
         Self::Forwarded,
         Self::SystemBus,
         Self::Children,
+        Self::AppsOfUser,
         Self::PqPrivateKey,
         Self::PqPublicKey,
         Self::PostQuantum,
@@ -121,6 +123,7 @@ impl Key {
             Self::Forwarded => "Forwarded",
             Self::SystemBus => "SystemBus",
             Self::Children => "Children",
+            Self::AppsOfUser => "AppsOfUser",
             Self::PqPrivateKey => "PqPrivateKey",
             Self::PqPublicKey => "PqPublicKey",
             Self::PostQuantum => "PostQuantum",
@@ -163,6 +166,7 @@ impl Key {
                 | Self::Forwarded
                 | Self::SystemBus
                 | Self::Children
+                | Self::AppsOfUser
         )
     }
 
@@ -253,6 +257,7 @@ impl Key {
             Self::Forwarded => "direct",
             Self::SystemBus => "allow",
             Self::Children => "inherit",
+            Self::AppsOfUser => "alice",
             Self::PqPrivateKey => "(the private ML-KEM key)",
             Self::PqPublicKey => "(the peer's public ML-KEM key)",
             Self::PostQuantum => "require",

@@ -257,6 +257,7 @@ fn write_transparent(out: &mut impl Write, transparent: &Transparent) -> fmt::Re
         allowed,
         disallowed,
         children: _,
+        of_user,
     } = apps;
     let prefix = comment_prefix.unwrap_or_default();
     for (key, rules) in [
@@ -270,6 +271,9 @@ fn write_transparent(out: &mut impl Write, transparent: &Transparent) -> fmt::Re
             }
             writeln!(out)?;
         }
+    }
+    if let Some(only) = of_user {
+        writeln!(out, "{prefix}{} = {}", Key::AppsOfUser, only.user)?;
     }
     if let Some(bypass) = bypass_lan {
         writeln!(out, "{prefix}{} = {bypass}", Key::BypassLanTraffic)?;

@@ -129,6 +129,7 @@ fn severity(kind: &DiagnosticKind, dialect: Dialect) -> Severity {
         | DiagnosticKind::Covered { .. }
         | DiagnosticKind::AppWarning(_)
         | DiagnosticKind::AllowedWins { .. }
+        | DiagnosticKind::OtherUser { .. }
         | DiagnosticKind::DisallowedAppsWithoutEffect { .. }
         | DiagnosticKind::NotForWgQuick { comment: true, .. }
         | DiagnosticKind::WorldAccessible { .. }

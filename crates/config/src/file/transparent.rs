@@ -12,7 +12,7 @@ use super::line::{Span, quotable_application};
 use super::present_keys::PresentKeys;
 use super::report::Report;
 use super::value::{self, Value};
-use crate::application::{AppRules, Children, Rule};
+use crate::application::{AppRules, Application, AppsOfUser, Children, Rule};
 
 /// The most applications in a list, and the most bytes of them, as in WireSock.
 pub(super) const MAX_APPLICATIONS: usize = 1024;
@@ -21,7 +21,7 @@ pub(super) const MAX_APPLICATION_BYTES: usize = 64 << 10;
 /// Settings of transparent mode.
 #[derive(Clone, PartialEq, Eq, Default, Debug)]
 pub struct Transparent {
-    /// `AllowedApps` and `DisallowedApps`.
+    /// `AllowedApps`, `DisallowedApps` and `AppsOfUser`.
     pub apps: AppRules,
     /// `BypassLanTraffic`: true if local networks bypass the tunnel. By default they do not.
     pub bypass_lan: Option<bool>,
@@ -116,6 +116,8 @@ pub(super) struct TransparentDraft<'a> {
     settings: Transparent,
     allowed: ApplicationList<'a>,
     disallowed: ApplicationList<'a>,
+    /// Position of `AppsOfUser`.
+    of_user: Option<Span<'a>>,
     /// Keys in a `[Peer]`.
     in_peers: Vec<(Key, Span<'a>)>,
 }
@@ -177,6 +179,18 @@ impl<'a> TransparentDraft<'a> {
                 set_once(&mut settings.children, key, value, first, read, report);
                 settings.apps.children = settings.children.unwrap_or_default();
             }
+            Key::AppsOfUser => {
+                self.of_user = Some(value);
+                let read = apps_of_user(value);
+                set_once(
+                    &mut settings.apps.of_user,
+                    key,
+                    value,
+                    first,
+                    read,
+                    report,
+                );
+            }
             _ => {}
         }
     }
@@ -188,6 +202,7 @@ impl<'a> TransparentDraft<'a> {
                 report.add(*at, DiagnosticKind::TunnelKeyInPeer { key: *key, peers });
             }
         }
+        self.check_user(report);
         let AppRules {
             allowed,
             disallowed,
@@ -210,6 +225,47 @@ impl<'a> TransparentDraft<'a> {
                 let value = quotable_application(at.text);
                 let allowed = by.line;
                 report.add(*at, DiagnosticKind::AllowedWins { value, allowed });
+            }
+        }
+    }
+
+    /// Checks that `AppsOfUser` restricts something, and that nothing else concerns other users.
+    fn check_user(&self, report: &mut Report) {
+        let Transparent {
+            kill_switch,
+            forwarded,
+            apps,
+            ..
+        } = &self.settings;
+        let (Some(at), Some(only)) = (self.of_user, &apps.of_user) else {
+            return;
+        };
+        if self.allowed.spans.is_empty() && self.disallowed.spans.is_empty() {
+            report.add(at, DiagnosticKind::NoAppsOfUser);
+        }
+        for (concerns_others, setting) in [
+            (*kill_switch == Some(KillSwitch::All), "KillSwitch = all"),
+            (*forwarded == Some(Forwarded::Tunnel), "Forwarded = tunnel"),
+        ] {
+            if concerns_others {
+                report.add(at, DiagnosticKind::NotOfOneUser { setting });
+            }
+        }
+        for (list, rules) in [
+            (&self.allowed, &apps.allowed),
+            (&self.disallowed, &apps.disallowed),
+        ] {
+            if list.spans.len() != rules.len() {
+                continue;
+            }
+            for (rule, at) in rules.iter().zip(&list.spans) {
+                if let Application::User(user) = &rule.application
+                    && user.is_other_than(&only.user)
+                {
+                    let value = quotable_application(at.text);
+                    let only = only.line;
+                    report.add(*at, DiagnosticKind::OtherUser { value, only });
+                }
             }
         }
     }
@@ -279,4 +335,11 @@ fn system_bus(value: Span<'_>) -> Value<'_, SystemBus> {
 fn children(value: Span<'_>) -> Value<'_, Children> {
     let all = [Children::Inherit, Children::Own];
     value::one_of(value, &all).ok_or((value, DiagnosticKind::Children))
+}
+
+fn apps_of_user(value: Span<'_>) -> Value<'_, AppsOfUser> {
+    let user = value.text.parse();
+    let user = user.map_err(|_| (value, DiagnosticKind::AppsOfUser))?;
+    let line = value.number;
+    Ok(AppsOfUser { user, line })
 }

@@ -7,7 +7,7 @@ use taupe_protocol::hybrid::Suite;
 use taupe_protocol::key::PqPrivateKey;
 use zeroize::Zeroizing;
 
-use crate::application::{AppRules, Rule};
+use crate::application::{AppRules, AppsOfUser, Rule};
 use crate::file::{
     Dialect, File, Interface, KeyFile, KeyFileProblem, Parsed, Peer, Severity, Transparent,
     parse_with, print, strip, wg_message,
@@ -197,6 +197,7 @@ fn same_transparent(a: &Transparent, b: &Transparent) -> bool {
                 allowed,
                 disallowed,
                 children,
+                of_user,
             },
         bypass_lan,
         kill_switch,
@@ -210,6 +211,7 @@ fn same_transparent(a: &Transparent, b: &Transparent) -> bool {
         let applications = a.iter().map(|rule| &rule.application);
         applications.eq(b.iter().map(|rule| &rule.application))
     };
+    let user = |of_user: &Option<AppsOfUser>| of_user.as_ref().map(|it| it.user.clone());
     same(allowed, &b.apps.allowed)
         && same(disallowed, &b.apps.disallowed)
         && *bypass_lan == b.bypass_lan
@@ -217,6 +219,7 @@ fn same_transparent(a: &Transparent, b: &Transparent) -> bool {
         && *forwarded == b.forwarded
         && *system_bus == b.system_bus
         && *children == b.apps.children
+        && user(of_user) == user(&b.apps.of_user)
         && a.children == b.children
         && *comment_prefix == b.comment_prefix
 }

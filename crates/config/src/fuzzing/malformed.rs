@@ -339,7 +339,8 @@ impl Draft {
             let table = chance.one_of(&["auto", "off", "1000", "main"]);
             lines.push(Line::new(Key::Table, table));
         }
-        if chance.below(2) == 0 {
+        let selects = chance.below(2) == 0;
+        if selects {
             let apps = chance.one_of(&[
                 "firefox, ch*, /opt/games/",
                 "uid:1000, cgroup:app-firefox*",
@@ -359,6 +360,9 @@ impl Draft {
                 Key::Forwarded,
                 chance.one_of(&["tunnel", "direct"]),
             ));
+        } else if selects {
+            let user = chance.one_of(&["1000", "alice"]);
+            lines.push(Line::new(Key::AppsOfUser, user));
         }
         for peer in 0..=chance.below(4) {
             lines.push(Line::header("[Peer]"));

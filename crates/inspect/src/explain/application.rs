@@ -19,6 +19,7 @@ impl Explanation<'_> {
         let AppRules {
             allowed,
             disallowed,
+            of_user,
             ..
         } = &self.file.transparent.apps;
         let by = |rule: &Rule, key: Key| {
@@ -31,6 +32,18 @@ impl Explanation<'_> {
                 format!("({line}), which named its executable when it was started")
             }
         };
+        if let (true, Some(only)) = (judgement.is_of_other_user, of_user) {
+            return StepOutcome::Decides(format!(
+                "bypasses the tunnel{}: it belongs to user {}, and the tunnel is for applications of \
+                 one user ({}:{}: {} = {})",
+                self.meanwhile(to, table),
+                process.uid,
+                self.shown.display(),
+                only.line,
+                Key::AppsOfUser,
+                only.user
+            ));
+        }
         match (judgement.decision, judgement.rule) {
             (Decision::Bypass, Some(rule)) => StepOutcome::Decides(format!(
                 "bypasses the tunnel{} {}",

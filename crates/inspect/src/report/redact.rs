@@ -11,10 +11,11 @@ use taupe_uapi::key::Encoding;
 use zeroize::Zeroizing;
 
 /// Keys of configuration files whose values are shown. All other values may be secret.
-const SHOWN: [&str; 20] = [
+const SHOWN: [&str; 21] = [
     "Address",
     "AllowedApps",
     "AllowedIPs",
+    "AppsOfUser",
     "BypassLanTraffic",
     "Children",
     "DisallowedApps",

@@ -158,7 +158,8 @@ pub(super) fn consequences(selection: &Selection) -> Vec<String> {
 
 /// Lists the applications that use the tunnel, with the number of their running processes.
 fn listed(rules: &AppRules) -> String {
-    let running = Subject::all();
+    let mut running = Subject::all();
+    running.retain(|subject| !rules.is_of_other_user(&subject.process()));
     let counted = |rule: &Rule| {
         let runs = running
             .iter()
@@ -169,10 +170,14 @@ fn listed(rules: &AppRules) -> String {
         }
     };
     let list = |rules: &[Rule]| rules.iter().map(counted).collect::<Vec<_>>().join(", ");
-    match (rules.allowed.as_slice(), rules.disallowed.as_slice()) {
+    let all = match (rules.allowed.as_slice(), rules.disallowed.as_slice()) {
         ([], []) => "all applications".into(),
         ([], others) => format!("all applications but {}", list(others)),
         (selected, _) => list(selected),
+    };
+    match &rules.of_user {
+        Some(only) => format!("{all}, only of user {}", only.user),
+        None => all,
     }
 }
 

@@ -399,6 +399,7 @@ fn unused(file: &File, mode: WindowsMode) -> Vec<&'static str> {
         ("search domains in DNS", has_search),
         ("SystemBus", file.transparent.system_bus.is_some()),
         ("Children", file.transparent.children.is_some()),
+        ("AppsOfUser", file.transparent.apps.of_user.is_some()),
     ];
     let unused = all.into_iter().filter(|(_, is_there)| *is_there);
     unused.map(|(name, _)| name).collect()

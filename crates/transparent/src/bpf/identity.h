@@ -177,11 +177,16 @@ static __always_inline struct kernfs_node *cgroup_of(struct task_struct *task)
 
 /* ---- Users ---- */
 
+static __always_inline u32 user_of(struct task_struct *task)
+{
+	struct cred *cred = core_read(task->real_cred);
+
+	return core_read(cred->uid).val;
+}
+
 global_func u32 user_bits(u64 task, u32 generation)
 {
-	struct cred *cred = core_read(((struct task_struct *)task)->real_cred);
-
-	return exact_rule(KIND_UID, core_read(cred->uid).val, generation);
+	return exact_rule(KIND_UID, user_of((struct task_struct *)task), generation);
 }
 
 /* ---- All of it ---- */

@@ -7,7 +7,7 @@
 #pragma once
 #include "kernel.h"
 
-#define SCHEMA 42
+#define SCHEMA 43
 
 /* The verdict on a socket. Most sockets that are not selected have no storage at all, so
  * they cost nothing. */
@@ -53,6 +53,8 @@ enum {
 	RULE_OF_PID1 = 1 << 6,
 	/* Never in maps: no rule names the task, and it has inherited one. */
 	RULE_INHERITED = 1 << 7,
+	/* Never in maps: the rules are about the tasks of another user. */
+	RULE_OTHER_USER = 1 << 8,
 };
 #define RULE_NUMBER_SHIFT 32
 
@@ -88,7 +90,10 @@ struct rule_set {
 	u32 path_depths;     /* bit d: a rule for paths of d + 1 components */
 	u32 cgroup_depths;
 	u32 children;	     /* enum children */
+	u32 user;	     /* the only user whose tasks are selected, or ANY_USER */
 };
+
+#define ANY_USER (~0u)
 
 /* Kill switch: the traffic that is blocked while the tunnel is down. With LOCK_ALL
  * each socket of the namespace has storage, up or down. Otherwise nothing would

@@ -7,7 +7,7 @@
 /*
  * Returns the bits of the rules about a task: of the rules that name it, or else of the
  * one that it has inherited. The tunnel's own processes are exempt, and no rule applies to
- * kernel threads.
+ * kernel threads, or to tasks of other users if the rules are about one user.
  */
 global_func u32 task_bits(u64 of, u32 generation)
 {
@@ -24,6 +24,8 @@ global_func u32 task_bits(u64 of, u32 generation)
 		return RULE_DISALLOW;
 	if (serves_tunnel(task, state))
 		return RULE_EXEMPT;
+	if (rules->user != ANY_USER && rules->user != user_of(task))
+		return RULE_DISALLOW | RULE_OTHER_USER;
 	bits = rules->all_tasks;
 	if (bits & RULE_ALLOW)
 		return bits;
@@ -149,11 +151,10 @@ static __noinline u32 read_application(u64 of, struct application *application)
 	struct file *executable = core_read(memory->exe_file);
 	struct inode *inode = core_read(executable->f_inode);
 	struct super_block *super = core_read(inode->i_sb);
-	struct cred *cred = core_read(task->real_cred);
 	struct process *process = process_of(task);
 	u64 rule = process ? inheritable_rule(process) : 0;
 
-	application->user = core_read(cred->uid).val;
+	application->user = user_of(task);
 	if (rule & RULE_ALLOW) {
 		application->inode = rule >> RULE_NUMBER_SHIFT;
 		application->device = NO_DEVICE;
@@ -200,15 +201,13 @@ global_func u64 current_task_id(u32 generation)
 	struct task_struct *leader = core_read(task->group_leader);
 	u64 task_id = hash_mix(generation, core_read(leader->start_time));
 	struct state *state = get_state();
-	u32 kinds = state ? state->rules[generation & 1].kinds : 0;
+	const struct rule_set *rules = state ? &state->rules[generation & 1] : NULL;
+	u32 kinds = rules ? rules->kinds : 0;
 
 	task_id = hash_mix(task_id, (u64)core_read(task->tgid));
 	task_id = hash_mix(task_id, core_read(task->self_exec_id));
-	if (kinds & KIND_UID) {
-		struct cred *cred = core_read(task->real_cred);
-
-		task_id = hash_mix(task_id, core_read(cred->uid).val);
-	}
+	if (kinds & KIND_UID || (rules && rules->user != ANY_USER))
+		task_id = hash_mix(task_id, user_of(task));
 	if (kinds & (KIND_CGROUP_NAME | KIND_CGROUP_PATH)) {
 		struct kernfs_node *node = cgroup_of(task);
 

@@ -20,9 +20,9 @@ use crate::clsact;
 use crate::records::{ANY_COOKIE, NamespaceRecord, ProcessRecord, SocketRecord};
 use crate::rules::children_number;
 use crate::state::{
-    ALLOW, Application, DIRECT, DISALLOW, DnsHandling, EXEMPT, FLOWS_MAX, Flow, FlowKey, FlowOwner,
-    INHERITED, Lock, NAME_SIZE, OPENED_BY_REMOTE, PASS_SHIFT, PATH_DEPTH, Pass, RULE_NUMBER_SHIFT,
-    RuleSet, State, TUNNEL,
+    ALLOW, ANY_USER, Application, DIRECT, DISALLOW, DnsHandling, EXEMPT, FLOWS_MAX, Flow, FlowKey,
+    FlowOwner, INHERITED, Lock, NAME_SIZE, OPENED_BY_REMOTE, OTHER_USER, PASS_SHIFT, PATH_DEPTH, Pass,
+    RULE_NUMBER_SHIFT, RuleSet, State, TUNNEL,
 };
 
 static OBJECTS: [(&str, &[u8]); 2] = [
@@ -77,7 +77,7 @@ fn shared_structures() -> Vec<RustStructure> {
             permitted_pass,
         }),
         shared!(RuleSet as "rule_set", 0, {
-            kinds, all_tasks, default_verdict, path_depths, cgroup_depths, children,
+            kinds, all_tasks, default_verdict, path_depths, cgroup_depths, children, user,
         }),
         // An anonymous union in C.
         shared!(NameKey as "name_key", PREFIX_LENGTH, { space, name as "" }),
@@ -286,6 +286,8 @@ fn constants_are_those_of_c() {
         ("RULE_ALLOW", ALLOW),
         ("RULE_DISALLOW", DISALLOW),
         ("RULE_INHERITED", INHERITED),
+        ("RULE_OTHER_USER", OTHER_USER),
+        ("ANY_USER", ANY_USER),
         ("CHILDREN_OWN", children_number(Children::Own)),
         ("CHILDREN_INHERIT", children_number(Children::Inherit)),
         ("KIND_NAME", Kind::Name as u32),

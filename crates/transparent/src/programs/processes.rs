@@ -10,7 +10,7 @@ use super::Programs;
 use crate::error::TransparentError;
 use crate::records::{self, ProcessRecord};
 use crate::rules::rule_number;
-use crate::state::{ALLOW, DIRECT, DISALLOW, EXEMPT, INHERITED, RULE_NUMBER_SHIFT};
+use crate::state::{ALLOW, DIRECT, DISALLOW, EXEMPT, INHERITED, OTHER_USER, RULE_NUMBER_SHIFT};
 
 pub(super) const MAP: &str = "processes";
 
@@ -98,7 +98,8 @@ impl ProcessVerdicts {
             0 => DISALLOW,
             _ => ALLOW,
         };
-        let is_by_rule = value & u64::from(bit) != 0;
+        let is_of_other_user = process.bits & OTHER_USER != 0;
+        let is_by_rule = value & u64::from(bit) != 0 && !is_of_other_user;
         Some(AppVerdict {
             decision: match process.verdict {
                 DIRECT | EXEMPT => Decision::Bypass,
@@ -106,11 +107,12 @@ impl ProcessVerdicts {
             },
             rule: is_by_rule.then(|| self.rule(value, rules)).flatten(),
             is_inherited,
+            is_of_other_user,
         })
     }
 
     /// Returns the verdict on a program that the process would start, if no rule names that
-    /// program. Returns `None` if it would inherit no rule.
+    /// program and the user stays the same. Returns `None` if it would inherit no rule.
     #[must_use]
     pub fn child_verdict<'a>(&self, id: u32, rules: &'a AppRules) -> Option<AppVerdict<'a>> {
         let process = self.processes.get(&id)?;
@@ -122,6 +124,7 @@ impl ProcessVerdicts {
             },
             rule: self.rule(value, rules),
             is_inherited: true,
+            is_of_other_user: false,
         })
     }
 

@@ -14,6 +14,8 @@ use rustix::net::{
     AddressFamily, Protocol, RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, SendFlags,
     SocketType, ipproto, recvmsg, sendto, socket as make,
 };
+use rustix::process::Uid;
+use rustix::thread::set_thread_res_uid;
 use std::io::{self, BufRead as _, Read as _, Write as _};
 use std::mem::MaybeUninit;
 use std::net::{IpAddr, SocketAddr, TcpListener, TcpStream, UdpSocket};
@@ -241,6 +243,24 @@ fn act(words: &[&str]) -> io::Result<String> {
             Command::new(program).arg(WORD).args(rest).spawn()?;
             exit(0)
         }
+        // Goes on as another user.
+        ["user", id, rest @ ..] => {
+            become_user(id)?;
+            act(rest)
+        }
+        // Asks as one user after another, each time with a new socket and with a common one.
+        ["users", to, ids @ ..] => {
+            let common = bound(address(to))?;
+            let mut said = Vec::new();
+            for id in ids {
+                become_user(id)?;
+                let own = bound(address(to))?;
+                for socket in [&own, &common] {
+                    said.push(word(udp(socket, address(to))));
+                }
+            }
+            Ok(said.join(" "))
+        }
         // Executes another program in this process.
         ["become", program, rest @ ..] => {
             use std::os::unix::process::CommandExt as _;
@@ -389,6 +409,12 @@ fn family(address: IpAddr) -> AddressFamily {
         IpAddr::V4(_) => AddressFamily::INET,
         IpAddr::V6(_) => AddressFamily::INET6,
     }
+}
+
+/// Changes the real user ID of this thread. It keeps the right to change it again.
+fn become_user(id: &str) -> io::Result<()> {
+    let (user, root) = (id.parse().map_err(io::Error::other)?, Uid::ROOT);
+    Ok(set_thread_res_uid(Uid::from_raw(user), root, root)?)
 }
 
 pub(crate) fn mptcp() -> Option<Protocol> {

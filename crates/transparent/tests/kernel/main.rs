@@ -26,6 +26,7 @@ mod serving;
 mod shares;
 mod succession;
 mod together;
+mod users;
 mod verdict;
 
 use taupe_lab::sandbox::Suite;
@@ -41,6 +42,7 @@ fn main() {
     let tests = [
         identity::tests(),
         processes::tests(),
+        users::tests(),
         verdict::tests(),
         outward::tests(),
         outward::costs(),

@@ -3,7 +3,9 @@
 use crate::application::{Application, install};
 use crate::client::mptcp;
 use crate::daemon::start_daemon;
+use crate::processes::replace;
 use crate::scene::{self, HOME, REMOTE, Scene, TUNNEL, at, everything_but, nothing, rules, unmet};
+use crate::users::of_user;
 use rustix::net::{AddressFamily, SocketType, bind, listen, socket};
 use std::fs;
 use std::io::{Read as _, Write as _};
@@ -377,6 +379,11 @@ fn refused_socket_families() -> Result<()> {
     ensure!(refused(&mut scene)? == 1, "{}", refused(&mut scene)?);
     scene.expect(&chosen, &["family", carried], "failed 97 at once")?;
     ensure!(refused(&mut scene)? == 2, "{}", refused(&mut scene)?);
+    step("chosen, but of another user");
+    for (user, said) in [(1, "made"), (0, "failed 97 at once")] {
+        replace(&mut scene, &of_user(user, rules(&["chosen"], &[])))?;
+        scene.expect(&chosen, &["family", packet], said)?;
+    }
     step("chosen, but not by name");
     let rules = rules(&[], &["never"]);
     let programs = scene.programs()?;

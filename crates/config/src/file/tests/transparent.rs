@@ -1,7 +1,7 @@
 //! Keys of transparent mode.
 
 use super::*;
-use crate::application::{Children, Rule};
+use crate::application::{AppsOfUser, Children, Rule, User};
 use crate::fuzzing::same_file;
 
 /// Returns a file of one peer with additional lines in `[Interface]` and `[Peer]`. They start at
@@ -122,6 +122,105 @@ fn defaults() {
     assert_eq!(transparent.kill_switch, Some(KillSwitch::Off));
     assert_eq!(transparent.forwarded, Some(Forwarded::Direct));
     assert_eq!(transparent.first, Some((Key::KillSwitch, 3)));
+}
+
+#[test]
+fn applications_of_one_user() {
+    for (value, user) in [
+        ("alice", User::Name("alice".to_owned())),
+        ("0", User::Id(0)),
+        ("4294967294", User::Id(u32::MAX - 1)),
+        (r"EXAMPLE\alice", User::Name(r"EXAMPLE\alice".to_owned())),
+    ] {
+        for list in ["AllowedApps", "DisallowedApps"] {
+            for mark in ["", "#@taupe:", "#@ws:"] {
+                let lines = format!("{mark}{list} = x\n{mark}appsOfUser = {value} # x");
+                let read = transparent("", &lines);
+                let line = 7;
+                let user = user.clone();
+                assert_eq!(read.apps.of_user, Some(AppsOfUser { user, line }));
+                let file = clean(&text("", &lines));
+                let again = clean(&print(&file));
+                assert!(same_file(&file, &again), "{}", *print(&file));
+            }
+        }
+    }
+}
+
+#[test]
+fn misuse_of_apps_of_user_is_one_diagnostic() {
+    let other = |value: &str| Kind::OtherUser {
+        value: Some(value.to_owned()),
+        only: 6,
+    };
+    let all = Kind::NotOfOneUser {
+        setting: "KillSwitch = all",
+    };
+    let forwarded = Kind::NotOfOneUser {
+        setting: "Forwarded = tunnel",
+    };
+    for (lines, at, severity, kind) in [
+        ("AppsOfUser = alice", (6, 14), Error, Kind::NoAppsOfUser),
+        (
+            "AppsOfUser = alice\nKillSwitch = off",
+            (6, 14),
+            Error,
+            Kind::NoAppsOfUser,
+        ),
+        ("AppsOfUser = -a", (6, 14), Error, Kind::AppsOfUser),
+        ("AppsOfUser = uid:1", (6, 14), Error, Kind::AppsOfUser),
+        ("AppsOfUser = 1, 2", (6, 14), Error, Kind::AppsOfUser),
+        ("AppsOfUser = 4294967295", (6, 14), Error, Kind::AppsOfUser),
+        (
+            "AppsOfUser =",
+            (6, 1),
+            Error,
+            Kind::NoValue {
+                key: Key::AppsOfUser,
+            },
+        ),
+        (
+            "AppsOfUser = 1\nAllowedApps = x\nKillSwitch = all",
+            (6, 14),
+            Error,
+            all,
+        ),
+        (
+            "AppsOfUser = 1\nAllowedApps = x\nForwarded = tunnel",
+            (6, 14),
+            Error,
+            forwarded,
+        ),
+        (
+            "AppsOfUser = 1\nAllowedApps = x\nAppsOfUser = 2",
+            (8, 14),
+            Error,
+            Kind::Repeated {
+                key: Key::AppsOfUser,
+                first: 6,
+                same: false,
+            },
+        ),
+        (
+            "AppsOfUser = 1\nAllowedApps = uid:1, uid:alice, uid:2",
+            (7, 33),
+            Warning,
+            other("uid:2"),
+        ),
+        (
+            "AppsOfUser = 1\nDisallowedApps = uid:2",
+            (7, 18),
+            Warning,
+            other("uid:2"),
+        ),
+    ] {
+        let found = diagnostics(&text("", lines), Dialect::Taupe);
+        let (line, column) = at;
+        assert_eq!(found, [(line, column, severity, kind)], "{lines}");
+        assert!(!found[0].3.fix().is_empty());
+    }
+    let clean = "AppsOfUser = 1\nAllowedApps = x\nKillSwitch = app\nForwarded = direct";
+    assert_eq!(diagnostics(&text("", clean), Dialect::Taupe), []);
 }
 
 #[test]

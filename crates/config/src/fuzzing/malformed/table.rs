@@ -2,7 +2,7 @@
 //! keys, `{zero}` is all zeros; placeholders of ML-KEM keys begin with `pq`.
 
 /// The kind of the error, and a wrong line of `[Interface]`.
-pub(super) const INTERFACE: [(&str, &str); 117] = [
+pub(super) const INTERFACE: [(&str, &str); 121] = [
     ("UnknownKey", "Adress = 10.0.0.3/24"),
     ("UnknownKey", "Post Up = true"),
     ("UnknownKey", "Private-Key = {own}"),
@@ -82,6 +82,10 @@ pub(super) const INTERFACE: [(&str, &str); 117] = [
     ("Forwarded", "#@taupe:Forwarded = true"),
     ("SystemBus", "SystemBus = open"),
     ("Children", "Children = all"),
+    ("AppsOfUser", "AppsOfUser = 4294967295"),
+    ("AppsOfUser", "AppsOfUser = alice bob"),
+    ("AppsOfUser", "AppsOfUser = uid:1000"),
+    ("NoAppsOfUser", "#@taupe:AppsOfUser = alice"),
     ("NotAPqKey", "PqPrivateKey = {own}"),
     ("NotAPqKey", "PqPrivateKey = {pq-peer}"),
     ("NotAPqKey", "#@taupe:PqPrivateKey = {pq-512}"),
@@ -230,7 +234,17 @@ pub(super) const PEER: [(&str, &str); 91] = [
 ];
 
 /// Line and kind of the error, and the whole file.
-pub(super) const WHOLE: [(usize, &str, &str); 41] = [
+pub(super) const WHOLE: [(usize, &str, &str); 43] = [
+    (
+        4,
+        "NotOfOneUser",
+        "[Interface]\nPrivateKey = {own}\nAllowedApps = x\nAppsOfUser = 0\nKillSwitch = all\n",
+    ),
+    (
+        5,
+        "NotOfOneUser",
+        "[Interface]\nPrivateKey = {own}\nForwarded = tunnel\nDisallowedApps = x\nAppsOfUser = alice\n",
+    ),
     (
         7,
         "PqPublicKeyIsOwn",
