@@ -262,7 +262,7 @@ pub(crate) fn cuts_off(file: &File, user: u32) -> bool {
 
 #[cfg(test)]
 mod tests {
-    use super::{AdminReason, MAX_NAMES, MAX_PEERS, cuts_off, excess, reasons};
+    use super::{AdminReason, MAX_NAMES, MAX_PEERS, cuts_off, excess, is_restricted, reasons, restrict};
     use taupe_config::file::{Dialect, File, parse};
 
     const KEY: &str = "AAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAGE=";
@@ -283,6 +283,13 @@ mod tests {
         reasons(&file(lines), &"u-home".parse().expect("a name"), 1000)
     }
 
+    /// Returns the reasons for a file as the service executes it.
+    fn of_restricted(lines: &str) -> Vec<AdminReason> {
+        let mut file = file(lines);
+        restrict(&mut file, 1000);
+        reasons(&file, &"u-home".parse().expect("a name"), 1000)
+    }
+
     const OWN: &str = "AllowedApps = uid:1000\n";
 
     #[test]
@@ -300,6 +307,47 @@ mod tests {
             "SystemBus = allow",
         ] {
             assert_eq!(of(&format!("{OWN}{more}")), [], "{more}");
+            assert_eq!(of_restricted(&format!("{OWN}{more}")), [], "{more}");
+        }
+    }
+
+    #[test]
+    fn any_application_of_the_caller_is_of_class_user() {
+        for lines in [
+            "AllowedApps = firefox",
+            "AllowedApps = /usr/bin/curl, dir:/opt/games, cgroup:/, snap:firefox, uid:1000",
+            "DisallowedApps = firefox, cgroup:x.service, uid:1000",
+            "AllowedApps = firefox\nDisallowedApps = curl",
+            "AllowedApps = firefox\nForwarded = direct",
+        ] {
+            let mut file = file(lines);
+            assert!(!is_restricted(&file, 1000));
+            restrict(&mut file, 1000);
+            assert!(is_restricted(&file, 1000) && !is_restricted(&file, 1001));
+            // Forwarded has a reason of its own.
+            let expected: &[_] = match lines.contains("Forwarded") {
+                true => &[AdminReason::Forwarded],
+                false => &[],
+            };
+            assert_eq!(of_restricted(lines), expected, "{lines}");
+            assert!(!of(lines).is_empty(), "{lines}");
+        }
+    }
+
+    #[test]
+    fn applications_of_another_user_need_an_administrator() {
+        for user in ["0", "1001", "root"] {
+            let lines = format!("AllowedApps = firefox, uid:1000\nAppsOfUser = {user}");
+            let expected = [AdminReason::AppsOfUser(user.to_owned())];
+            assert_eq!(of(&lines), expected);
+            assert_eq!(of_restricted(&lines), expected);
+        }
+        for (lines, count) in [
+            ("AllowedApps = firefox, uid:1001", 2),
+            ("AllowedApps = firefox\nKillSwitch = all", 2),
+            ("DisallowedApps = firefox\nForwarded = tunnel", 3),
+        ] {
+            assert_eq!(of_restricted(lines).len(), count, "{lines}");
         }
     }
 
@@ -392,9 +440,21 @@ mod tests {
             1000
         ));
         assert!(!cuts_off(&file(OWN), 1000));
-        assert!(!cuts_off(
-            &file("AllowedApps = firefox\nDNS = 10.0.0.1"),
-            1000
-        ));
+        for (apps, is_cut_off) in [
+            ("AllowedApps = firefox", false),
+            ("AllowedApps = uid:1001", false),
+            ("AllowedApps = /usr/bin/", false),
+            ("AllowedApps = cgroup:/system.slice", false),
+            ("AllowedApps = taupe*", true),
+            ("AllowedApps = /usr/", true),
+            ("AllowedApps = cgroup:/user.slice", true),
+            ("AllowedApps = /\nAppsOfUser = 1000", true),
+            ("AllowedApps = /\nAppsOfUser = 1001", false),
+            // The bus is refused only to processes that a rule names.
+            ("DisallowedApps = firefox", false),
+        ] {
+            let file = file(&format!("{apps}\nDNS = 10.0.0.1"));
+            assert_eq!(cuts_off(&file, 1000), is_cut_off, "{apps}");
+        }
     }
 }

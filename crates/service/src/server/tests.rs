@@ -19,6 +19,7 @@ fn a_user_brings_a_tunnel_up_and_takes_it_down() {
     );
     let text = std::fs::read_to_string(&copy).expect("a copy");
     assert!(text.contains("AllowedApps = uid:1000"), "{text}");
+    assert!(text.contains("\nAppsOfUser = 1000\n"), "{text}");
 
     let down = Request::Down {
         tunnel: name("u-home"),
@@ -158,14 +159,77 @@ fn an_application_of_the_owner_needs_nobodys_consent() {
         tunnel: name("u-home"),
         application: application.to_owned(),
     };
-    assert_eq!(world.needs(ALICE, &allow("uid:1000")).0, Class::User);
-    assert_eq!(world.needs(ALICE, &allow("firefox")).0, Class::Admin);
+    let remove = Request::AppRemove {
+        tunnel: name("u-home"),
+        application: "firefox".to_owned(),
+    };
+    for request in [allow("uid:1000"), allow("firefox"), allow("/"), remove] {
+        assert_eq!(world.needs(ALICE, &request).0, Class::User, "{request:?}");
+    }
     assert_eq!(world.needs(BOB, &allow("uid:1001")).0, Class::Admin);
-    let answer = world.call(ALICE, allow("firefox"), Class::Admin);
+    let answer = world.call(ALICE, allow("firefox"), Class::User);
     assert_eq!(answer.status(), 0, "{answer:?}");
-    // From now on it may take applications from another user's tunnel.
+    // It still takes nothing from another user's tunnel.
     let (class, reasons) = world.needs_up(BOB, "u-work", "AllowedApps = uid:1001");
-    assert_eq!(class, Class::Admin, "{reasons:?}");
+    assert_eq!(class, Class::User, "{reasons:?}");
+}
+
+/// With an administrator's consent, an own tunnel may select applications of everybody.
+#[test]
+fn an_application_in_an_unrestricted_tunnel_needs_an_administrator() {
+    for lines in [
+        "AllowedApps = firefox\nKillSwitch = all",
+        "AllowedApps = firefox, uid:1001",
+        "AllowedApps = firefox\nAppsOfUser = 1001",
+    ] {
+        let world = World::new();
+        let answer = world.up(ALICE, "u-home", lines, Class::Admin);
+        assert_eq!(answer.status(), 0, "{answer:?}");
+        world.calls();
+        let edit = |application: &str| Request::AppAllow {
+            tunnel: name("u-home"),
+            application: application.to_owned(),
+        };
+        assert_eq!(world.needs(ALICE, &edit("curl")).0, Class::Admin, "{lines}");
+        let answer = world.call(ALICE, edit("curl"), Class::User);
+        assert!(
+            refused(&answer).contains("curl selects processes of other users"),
+            "{answer:?}"
+        );
+        assert_eq!(world.calls(), Vec::<String>::new());
+    }
+}
+
+#[test]
+fn an_edit_does_not_cut_the_owner_off() {
+    let world = World::new();
+    world.up(ALICE, "u-home", "AllowedApps = firefox\nDNS = 10.0.0.1", Class::User);
+    world.calls();
+    for (application, is_refused) in [("curl", false), ("/", true), ("taupe-dbus", true)] {
+        let allow = Request::AppAllow {
+            tunnel: name("u-home"),
+            application: application.to_owned(),
+        };
+        let answer = world.call(ALICE, allow, Class::Admin);
+        if is_refused {
+            assert!(refused(&answer).contains("SystemBus = allow"), "{answer:?}");
+            assert_eq!(world.calls(), Vec::<String>::new());
+        } else {
+            assert_eq!((answer.status(), world.calls().len()), (0, 1));
+        }
+    }
+}
+
+/// A tunnel for another user's applications is not in the way.
+#[test]
+fn a_tunnel_of_root_for_one_user() {
+    let world = World::new();
+    world.run_by_root("vpn", true);
+    for (user, class) in [(BOB, Class::User), (ALICE, Class::Admin)] {
+        world.restrict("vpn", user);
+        let (found, reasons) = world.needs_up(ALICE, "u-home", "AllowedApps = firefox");
+        assert_eq!(found, class, "{reasons:?}");
+    }
 }
 
 #[test]
@@ -182,13 +246,13 @@ fn a_tunnel_of_root_that_selects_applications_is_not_circumvented() {
     );
 }
 
-/// Applications of everybody need an administrator, who does not consent to routes by that.
+/// An administrator who consents to applications of everybody does not consent to routes by that.
 #[test]
 fn a_file_that_selects_applications_never_falls_back_to_routes() {
     let world = World::new();
     for (tunnel, lines, granted, mode) in [
-        ("u-1", "AllowedApps = uid:1000", Class::User, " transparent"),
-        ("u-2", "AllowedApps = firefox", Class::Admin, " transparent"),
+        ("u-1", "AllowedApps = firefox", Class::User, " transparent"),
+        ("u-2", "AllowedApps = uid:0", Class::Admin, " transparent"),
         ("u-3", "KillSwitch = app", Class::Admin, " transparent"),
         ("u-4", "", Class::Admin, ""),
     ] {

@@ -84,6 +84,7 @@ impl Executor for Commands {
             let running = Running {
                 file: Some(file.to_owned()),
                 selects: is_transparent,
+                only_user: None,
                 is_transparent,
             };
             let name = tunnel_of(&file.display().to_string());
@@ -252,6 +253,7 @@ impl World {
         let running = Running {
             file,
             selects,
+            only_user: None,
             is_transparent: selects,
         };
         self.state
@@ -259,6 +261,13 @@ impl World {
             .expect("state")
             .tunnels
             .insert(name.to_owned(), running);
+    }
+
+    /// Restricts a running tunnel to the applications of a user.
+    pub(super) fn restrict(&self, name: &str, user: u32) {
+        let mut state = self.state.lock().expect("state");
+        let running = state.tunnels.get_mut(name).expect("a tunnel");
+        running.only_user = Some(user);
     }
 
     /// Simulates a tunnel that uses marks, addresses and routes, because the kernel lacks the features of
