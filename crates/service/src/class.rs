@@ -9,9 +9,7 @@
 
 use std::fmt;
 
-use taupe_config::application::{
-    AppRules, Application, AppsOfUser, Decision, Process, Rule, User,
-};
+use taupe_config::application::{AppRules, Application, AppsOfUser, Decision, Process, Rule, User};
 use taupe_config::file::{Endpoint, File, Forwarded, KillSwitch, SystemBus, Table, Transparent};
 
 use crate::message::Class;
@@ -255,14 +253,14 @@ pub(crate) fn cuts_off(file: &File, user: u32) -> bool {
         transparent.apps.decide(&client),
         (Decision::Tunnel, Some(_))
     );
-    is_named
-        && !file.interface.dns.is_empty()
-        && transparent.system_bus != Some(SystemBus::Allow)
+    is_named && !file.interface.dns.is_empty() && transparent.system_bus != Some(SystemBus::Allow)
 }
 
 #[cfg(test)]
 mod tests {
-    use super::{AdminReason, MAX_NAMES, MAX_PEERS, cuts_off, excess, is_restricted, reasons, restrict};
+    use super::{
+        AdminReason, MAX_NAMES, MAX_PEERS, cuts_off, excess, is_restricted, reasons, restrict,
+    };
     use taupe_config::file::{Dialect, File, parse};
 
     const KEY: &str = "AAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAGE=";

@@ -167,7 +167,11 @@ pub(crate) mod tests {
     #[test]
     fn keys_take_the_place_of_their_paths() {
         let file = text("PrivateKey = file:./my.key\n#@ws:AllowedApps = uid:root\nPostUp = echo");
-        let passed = read(&["./my.key".to_owned()], vec![sealed(&file), sealed(KEY)], 0);
+        let passed = read(
+            &["./my.key".to_owned()],
+            vec![sealed(&file), sealed(KEY)],
+            0,
+        );
         let passed = passed.unwrap_or_else(|error| panic!("{error}"));
         assert!(
             passed.text.contains(&format!("PrivateKey = {KEY}")),
@@ -196,7 +200,10 @@ pub(crate) mod tests {
     fn descriptors_that_do_not_fit_are_refused() {
         let file = text(&format!("PrivateKey = {KEY}"));
         let key = || "k".to_owned();
-        assert!(matches!(read(&[], vec![], 1000), Err(PassedError::Count { .. })));
+        assert!(matches!(
+            read(&[], vec![], 1000),
+            Err(PassedError::Count { .. })
+        ));
         assert!(matches!(
             read(&[key()], vec![sealed(&file)], 1000),
             Err(PassedError::Count { .. })

@@ -371,7 +371,8 @@ fn is_own_edit(
     let file = text.and_then(|text| parse(&text, Dialect::Taupe).file);
     let mut file = file.ok_or_else(|| format!("the file of {tunnel} is unknown"))?;
     let is_own = is_restricted(&file, caller) || is_own(application, caller);
-    if is_allowed {
+    // Without AllowedApps, the command removes the application from DisallowedApps.
+    if is_allowed && !file.transparent.apps.allowed.is_empty() {
         let rule = Rule::new(application.clone(), 0);
         file.transparent.apps.allowed.push(rule);
         keeps_bus(&file, caller)?;

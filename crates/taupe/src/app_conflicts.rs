@@ -199,7 +199,12 @@ mod tests {
             // A name that is unknown may be anybody's.
             (Some("1000"), Some("alice"), true),
         ] {
-            for (a, b) in [(curl(), curl()), (all(), curl()), (curl(), all()), (all(), all())] {
+            for (a, b) in [
+                (curl(), curl()),
+                (all(), curl()),
+                (curl(), all()),
+                (all(), all()),
+            ] {
                 let (a, b) = (of(one, a), of(other, b));
                 assert_eq!(common(&a, &b).is_some(), is_common, "{a:?} {b:?}");
             }

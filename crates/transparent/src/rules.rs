@@ -16,8 +16,8 @@ use taupe_config::application::{AppRules, Application, Children, User};
 
 use crate::error::TransparentError;
 use crate::state::{
-    ALLOW, ANY_USER, DIRECT, DISALLOW, ExactKey, Kind, NAME_SIZE, NameKey, PATH_DEPTH, RULE_NUMBER_SHIFT,
-    TUNNEL, space,
+    ALLOW, ANY_USER, DIRECT, DISALLOW, ExactKey, Kind, NAME_SIZE, NameKey, PATH_DEPTH,
+    RULE_NUMBER_SHIFT, TUNNEL, space,
 };
 
 /// Length of the longest name that can be recognised. The eBPF programs cut names to one byte more,

@@ -68,6 +68,8 @@ pub(crate) struct Tunnel {
     #[serde(default)]
     pub(crate) rules: Vec<RuleLine>,
     #[serde(default)]
+    pub(crate) apps_of_user: Option<Text>,
+    #[serde(default)]
     pub(crate) forwarded: bool,
     #[serde(default)]
     pub(crate) uplinks: Vec<Uplink>,

@@ -471,7 +471,9 @@ pub enum DiagnosticKind {
         allowed: usize,
     },
     /// `AppsOfUser` without a list of applications.
-    #[error("AppsOfUser restricts AllowedApps and DisallowedApps to one user, and the file has neither")]
+    #[error(
+        "AppsOfUser restricts AllowedApps and DisallowedApps to one user, and the file has neither"
+    )]
     NoAppsOfUser,
     /// A setting beside `AppsOfUser` that concerns others than the user.
     #[error(

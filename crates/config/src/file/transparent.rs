@@ -182,14 +182,7 @@ impl<'a> TransparentDraft<'a> {
             Key::AppsOfUser => {
                 self.of_user = Some(value);
                 let read = apps_of_user(value);
-                set_once(
-                    &mut settings.apps.of_user,
-                    key,
-                    value,
-                    first,
-                    read,
-                    report,
-                );
+                set_once(&mut settings.apps.of_user, key, value, first, read, report);
             }
             _ => {}
         }

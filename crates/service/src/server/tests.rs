@@ -203,7 +203,12 @@ fn an_application_in_an_unrestricted_tunnel_needs_an_administrator() {
 #[test]
 fn an_edit_does_not_cut_the_owner_off() {
     let world = World::new();
-    world.up(ALICE, "u-home", "AllowedApps = firefox\nDNS = 10.0.0.1", Class::User);
+    world.up(
+        ALICE,
+        "u-home",
+        "AllowedApps = firefox\nDNS = 10.0.0.1",
+        Class::User,
+    );
     world.calls();
     for (application, is_refused) in [("curl", false), ("/", true), ("taupe-dbus", true)] {
         let allow = Request::AppAllow {

@@ -38,6 +38,7 @@ JSON:
     kill_switch   app, all or off; null if no applications are selected, or if
                   their state in the kernel cannot be read
     rules         of the file: line, key, application
+    apps_of_user  the only user whose applications these rules select, or null
     forwarded     true if the tunnel carries forwarded traffic
     uplinks       name, guarded
     counters      name, count, text: packets sent, delivered, refused, dropped

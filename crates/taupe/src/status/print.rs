@@ -57,6 +57,9 @@ fn tunnel(tunnel: &Tunnel, all_peers: bool, paint: Paint) -> String {
             rule.line, rule.key, rule.application
         );
     }
+    if let Some(user) = &tunnel.apps_of_user {
+        let _ = writeln!(text, "  {file}: only applications of user {user}");
+    }
     if tunnel.rules.is_empty() && !file.is_empty() {
         let _ = match tunnel.mode {
             Some(Mode::Transparent | Mode::Marks) => {

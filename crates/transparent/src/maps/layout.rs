@@ -21,8 +21,8 @@ use crate::records::{ANY_COOKIE, NamespaceRecord, ProcessRecord, SocketRecord};
 use crate::rules::children_number;
 use crate::state::{
     ALLOW, ANY_USER, Application, DIRECT, DISALLOW, DnsHandling, EXEMPT, FLOWS_MAX, Flow, FlowKey,
-    FlowOwner, INHERITED, Lock, NAME_SIZE, OPENED_BY_REMOTE, OTHER_USER, PASS_SHIFT, PATH_DEPTH, Pass,
-    RULE_NUMBER_SHIFT, RuleSet, State, TUNNEL,
+    FlowOwner, INHERITED, Lock, NAME_SIZE, OPENED_BY_REMOTE, OTHER_USER, PASS_SHIFT, PATH_DEPTH,
+    Pass, RULE_NUMBER_SHIFT, RuleSet, State, TUNNEL,
 };
 
 static OBJECTS: [(&str, &[u8]); 2] = [

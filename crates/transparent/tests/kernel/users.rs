@@ -14,10 +14,19 @@ use taupe_transparent::programs::{CaptureMode, Programs};
 pub(crate) fn tests() -> Vec<SystemTest> {
     vec![
         SystemTest::new("applications_of_one_user", applications_of_one_user),
-        SystemTest::new("processes_that_change_their_user", processes_that_change_their_user),
-        SystemTest::new("rules_inherited_from_another_user", rules_inherited_from_another_user),
+        SystemTest::new(
+            "processes_that_change_their_user",
+            processes_that_change_their_user,
+        ),
+        SystemTest::new(
+            "rules_inherited_from_another_user",
+            rules_inherited_from_another_user,
+        ),
         SystemTest::new("reload_for_another_user", reload_for_another_user),
-        SystemTest::new("applications_of_one_user_by_marks", applications_of_one_user_by_marks),
+        SystemTest::new(
+            "applications_of_one_user_by_marks",
+            applications_of_one_user_by_marks,
+        ),
     ]
 }
 
@@ -53,7 +62,10 @@ fn are_answered(scene: &Scene, expected: &[(u32, &str, &str)]) -> Result<()> {
         for remote in REMOTE {
             for way in ["tcp", "udp", "connected-udp"] {
                 let said = run_as(scene, *user, program, &[way, &at(remote, 80)])?;
-                ensure!(said == *who, "{program} of {user} by {way}: {said}, not {who}");
+                ensure!(
+                    said == *who,
+                    "{program} of {user} by {way}: {said}, not {who}"
+                );
             }
         }
     }
@@ -112,7 +124,10 @@ fn processes_that_change_their_user() -> Result<()> {
     let (alice, bob) = (ALICE.to_string(), BOB.to_string());
     let to = at(REMOTE[0], 80);
     for (users, expected) in [
-        ([&*alice, &bob, &alice], "beyond beyond far beyond beyond beyond"),
+        (
+            [&*alice, &bob, &alice],
+            "beyond beyond far beyond beyond beyond",
+        ),
         // The verdict on the common socket is cached for the second user.
         ([&bob, &alice, &bob], "far far beyond beyond far beyond"),
         ([&bob, "0", &alice], "far far far far beyond beyond"),
@@ -203,7 +218,10 @@ fn reload_for_another_user() -> Result<()> {
     replace(&mut scene, &of_bob)?;
     all(["bypass", "tunnel", "bypass"])?;
     let said = in_tunnel.go()?;
-    ensure!(said.starts_with("failed 103"), "the connection says {said:?}");
+    ensure!(
+        said.starts_with("failed 103"),
+        "the connection says {said:?}"
+    );
     let said = outside.go()?;
     ensure!(said == "sent", "an unselected one says {said:?}");
     step("reports of the kernel");
@@ -213,13 +231,17 @@ fn reload_for_another_user() -> Result<()> {
     );
     is_reported(&mut scene, &alices, &of_bob, false)?;
     is_reported(&mut scene, &bobs, &of_bob, true)?;
-    let only = scene.home.enter(|| capture::only_user(TUNNEL).map_err(unmet))?;
+    let only = scene
+        .home
+        .enter(|| capture::only_user(TUNNEL).map_err(unmet))?;
     ensure!(only == Some(BOB), "{only:?}");
     step("all users, and again one");
     replace(&mut scene, &rules(&["mole"], &[]))?;
     alices.says("tunnel")?;
     bobs.says("tunnel")?;
-    let only = scene.home.enter(|| capture::only_user(TUNNEL).map_err(unmet))?;
+    let only = scene
+        .home
+        .enter(|| capture::only_user(TUNNEL).map_err(unmet))?;
     ensure!(only.is_none(), "{only:?}");
     replace(&mut scene, &of_alice)?;
     alices.says("tunnel")?;

@@ -52,6 +52,7 @@ fn mode(tunnel: &Tunnel) -> Markup {
     };
     html! {
         (mode)
+        @if let Some(user) = &tunnel.apps_of_user { " of user " (user) }
         @if tunnel.forwarded { ", and for forwarded traffic" }
         @if let Some(outer) = &tunnel.via { ", through " (outer) }
     }

@@ -10,6 +10,7 @@ use taupe_lab::sandbox::{Suite, SystemTest};
 fn main() {
     Suite::new(vec![
         SystemTest::new("own_processes_use_the_tunnel", users::own_processes),
+        SystemTest::new("own_applications_use_the_tunnel", users::own_applications),
         SystemTest::new("others_see_nothing_of_it", users::others),
         SystemTest::new("keys_in_files_of_the_user", users::key_files),
         SystemTest::new("edited_file_is_applied", users::reload),

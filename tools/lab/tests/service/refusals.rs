@@ -36,7 +36,9 @@ pub(crate) fn administrators_files() -> Result<()> {
         ("u-mark", &format!("{own}\nFwMark = 51820")),
         ("u-port", &format!("{own}\nListenPort = 53")),
         ("u-full", ""),
-        ("u-apps", "AllowedApps = curl"),
+        ("u-apps", "AllowedApps = curl\nAppsOfUser = bob"),
+        ("u-apps", "AllowedApps = curl\nKillSwitch = all"),
+        ("u-apps", "KillSwitch = app"),
         ("u-bob", "AllowedApps = uid:bob"),
         ("home", own),
     ] {

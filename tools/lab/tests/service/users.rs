@@ -3,6 +3,7 @@
 use crate::world::{BEYOND, INSIDE, OUTSIDE, SOON, World, as_user, write};
 use std::fs;
 use taupe_lab::process::wait_until;
+use taupe_lab::sandbox::scratch;
 use taupe_lab::{Error, Result, ensure};
 
 const OWN: &str = "AllowedApps = uid:alice";
@@ -34,6 +35,61 @@ pub(crate) fn own_processes() -> Result<()> {
     world.refuse("alice", &["up", &file], "u-home is up already")?;
     world.succeed("alice", &["down", "u-home"])?;
     is_seen(&world, "alice", OUTSIDE)?;
+    let after = world.state()?;
+    ensure!(after == before, "{after}instead of\n{before}");
+    Ok(())
+}
+
+/// A user's file names programs. The user's processes of them use the tunnel, and nobody else's.
+pub(crate) fn own_applications() -> Result<()> {
+    let world = World::new()?;
+    let before = world.state()?;
+    let other = scratch("alice").join("other").display().to_string();
+    fs::copy("/usr/bin/curl", &other).map_err(Error::io(&*other))?;
+    let is_seen_by = |program: &str, address: &str| {
+        let seen = world.seen_by("alice", program)?;
+        ensure!(seen == address, "{program} of alice is seen as {seen}");
+        Ok(())
+    };
+    for (lines, is_other_inside) in [
+        ("AllowedApps = curl", false),
+        ("#@taupe:AllowedApps = /usr/bin/curl", false),
+        ("DisallowedApps = other", false),
+        ("AllowedApps = /\nAppsOfUser = alice", true),
+    ] {
+        let file = world.file("alice", "u-home", lines)?;
+        world.succeed("alice", &["up", &file])?;
+        is_seen_by("curl", INSIDE)?;
+        is_seen_by(&other, if is_other_inside { INSIDE } else { OUTSIDE })?;
+        for user in ["bob", "carol", "taupe-dbus", "root"] {
+            is_seen(&world, user, OUTSIDE)?;
+        }
+        let status = world.succeed("alice", &["status"])?;
+        ensure!(
+            status.stdout.contains("only applications of user 5001"),
+            "{status:?}"
+        );
+        world.succeed("alice", &["down", "u-home"])?;
+        is_seen_by("curl", OUTSIDE)?;
+    }
+    // The user changes the selection. Another user selects the same program for another tunnel.
+    let file = world.file("alice", "u-home", "AllowedApps = curl")?;
+    world.succeed("alice", &["up", &file])?;
+    world.succeed("alice", &["app", "allow", "u-home", &other])?;
+    world.succeed("alice", &["app", "remove", "u-home", "curl"])?;
+    is_seen_by(&other, INSIDE)?;
+    for user in ["alice", "bob", "carol"] {
+        is_seen(&world, user, OUTSIDE)?;
+    }
+    let file = world.file("carol", "u-carol", "AllowedApps = other, curl")?;
+    world.succeed("carol", &["up", &file])?;
+    world.succeed("carol", &["down", "u-carol"])?;
+    // Processes of another user would be another file.
+    let file = world.file("alice", "u-home", "AllowedApps = curl\nAppsOfUser = bob")?;
+    let words = "an administrator must authorise this: AppsOfUser = 5002 is not you";
+    world.refuse("alice", &["reload", &file], words)?;
+    is_seen(&world, "bob", OUTSIDE)?;
+    world.succeed("alice", &["down", "u-home"])?;
     let after = world.state()?;
     ensure!(after == before, "{after}instead of\n{before}");
     Ok(())

@@ -200,10 +200,15 @@ impl World {
         )
     }
 
-    /// Returns the address by which the web server sees a user's program.
+    /// Returns the address by which the web server sees a user's curl.
     pub(crate) fn seen(&self, user: &str) -> Result<String> {
+        self.seen_by(user, "curl")
+    }
+
+    /// Returns the address by which the web server sees a copy of curl that a user runs.
+    pub(crate) fn seen_by(&self, user: &str, curl: &str) -> Result<String> {
         let url = format!("http://{BEYOND}/");
-        let answer = self.run_as(user, &["curl", "-sS", "--max-time", "15", &url])?;
+        let answer = self.run_as(user, &[curl, "-sS", "--max-time", "15", &url])?;
         Ok(format!("{}{}", answer.stdout, answer.stderr)
             .trim()
             .to_owned())
