@@ -211,7 +211,7 @@ mod tests {
         }
         // A rule about a user, beside rules about one user.
         for (uid, is_common) in [("uid:1000", true), ("uid:1001", false)] {
-            let uid = rules(&["x", uid], &[]);
+            let uid = rules(&[uid], &[]);
             for one in [curl(), all()] {
                 let one = of(Some("1000"), one);
                 for (a, b) in [(&one, &uid), (&uid, &one)] {

@@ -247,6 +247,25 @@ fn the_deciding_line_of_the_file_is_named() {
     assert_eq!(at, 6);
 }
 
+/// The process is root's.
+#[test]
+fn another_users_process_bypasses_the_tunnel() {
+    let of = |user: &str| format!("{FILE}AppsOfUser = {user}\n");
+    let (at, text) = decides(&of("1000"), "/usr/bin/curl", "9.9.9.9").expect("a decision");
+    assert_eq!(
+        (at, text.as_str()),
+        (
+            5,
+            "bypasses the tunnel: it belongs to user 0, and the tunnel is for applications of one \
+             user (h.conf:11: AppsOfUser = 1000)"
+        )
+    );
+    assert_eq!(
+        decides(&of("0"), "/usr/bin/curl", "9.9.9.9"),
+        decides(FILE, "/usr/bin/curl", "9.9.9.9")
+    );
+}
+
 #[test]
 fn a_script_is_warned_of() {
     let path = std::env::temp_dir().join(format!("taupe-script-{}", std::process::id()));

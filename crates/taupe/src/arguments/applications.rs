@@ -48,10 +48,11 @@ Examples:
 
 const LIST_JSON: &str = "\
 JSON:
-  An object with `schema` (1), `file`, `others` (tunnel, direct: what all other
-  applications use) and `rules`, a list of objects with line, key, application
-  and processes: objects with pid, application and sockets. Without root, only
-  your own processes are listed.";
+  An object with `schema` (1), `file`, `apps_of_user` (the only user whose
+  applications the rules select, or null), `others` (tunnel, direct: what all
+  other applications use) and `rules`, a list of objects with line, key,
+  application and processes: objects with pid, application and sockets. Without
+  root, only your own processes are listed.";
 
 pub(super) const EXPLAIN: &str = "\
 Taupe prints the rules in the order in which they are evaluated. An arrow marks the rule that \

@@ -93,7 +93,7 @@ struct rule_set {
 	u32 user;	     /* the only user whose tasks are selected, or ANY_USER */
 };
 
-#define ANY_USER (~0u)
+#define ANY_USER 0xffffffff
 
 /* Kill switch: the traffic that is blocked while the tunnel is down. With LOCK_ALL
  * each socket of the namespace has storage, up or down. Otherwise nothing would

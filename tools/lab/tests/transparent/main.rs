@@ -240,6 +240,7 @@ fn main() {
         )
         .limit(long),
         SystemTest::new("child_processes", processes::child_processes).limit(long),
+        SystemTest::new("applications_of_one_user", processes::of_one_user).limit(long),
         SystemTest::new("symbolic_links_in_rules", processes::links).limit(long),
         SystemTest::new("child_processes_by_mark", processes::by_mark).limit(long),
         SystemTest::new("selected_by_mark", marks::selected_by_mark).limit(long),

@@ -253,3 +253,109 @@ pub(crate) fn by_mark() -> Result<()> {
     asking.expect(TUNNEL[0])?;
     world.down(&file)
 }
+
+/// A file restricts its entries to a user. The user changes by `reload`, and stays after a crash.
+pub(crate) fn of_one_user() -> Result<()> {
+    let world = World::new()?;
+    let mole = Application::new("mole")?;
+    let is_seen = |user: &str, expected: Option<&str>| {
+        let ask = format!(
+            "exec 3<>/dev/tcp/{}/{PORT} && read -r -u 3 line && echo $line",
+            BEYOND[0]
+        );
+        let user = format!("--reuid={user}");
+        let command = [
+            "setpriv",
+            &user,
+            "--clear-groups",
+            "timeout",
+            "5",
+            &mole.0,
+            "-c",
+            &ask,
+        ];
+        let attempt = world.near.attempt(&command)?;
+        let seen = (attempt.status == Some(0)).then(|| attempt.stdout.trim().to_owned());
+        ensure!(
+            seen.as_deref() == expected,
+            "{user}: {attempt:?}, not {expected:?}"
+        );
+        Ok(())
+    };
+    let file = |user: &str| world.file(&format!("AllowedApps = mole\nAppsOfUser = {user}"));
+    let path = file("4711")?;
+    world.up(&path)?;
+    is_seen("4711", Some(TUNNEL[0]))?;
+    for other in ["4712", "0"] {
+        is_seen(other, Some(UPLINK[0]))?;
+    }
+    step("explain, app list and status");
+    let wait = "while :; do read -r -t 1 <> <(:); done";
+    let other = world.near.spawn(&[&mole.0, "-c", wait])?;
+    let explained = world.taupe(&["explain", &other.id().to_string(), "198.51.100.1:8080"])?;
+    let why = "belongs to user 0, and the tunnel is for applications of one user";
+    ensure!(
+        explained.stdout.contains(why) && explained.stdout.contains("AppsOfUser = 4711"),
+        "{explained:?}"
+    );
+    let list = world.taupe(&["app", "list", &path])?;
+    let others = "all others of user 4711 bypass the tunnel; applications of other users bypass it";
+    ensure!(
+        list.stdout.contains(others) && !list.stdout.contains("process "),
+        "{list:?}"
+    );
+    for command in [
+        &["app", "list", &*path, "--json"][..],
+        &["status", "--json"],
+    ] {
+        let shown = world.taupe(command)?;
+        ensure!(
+            shown.stdout.contains("\"apps_of_user\": \"4711\""),
+            "{shown:?}"
+        );
+    }
+    let refused = world.taupe(&["prove", "--duration", "1", &mole.0])?;
+    ensure!(refused.stderr.contains("no tunnel selects"), "{refused:?}");
+    drop(other);
+    step("reload");
+    let path = file("4712")?;
+    succeeded("reload", &world.taupe(&["reload", &path])?)?;
+    is_seen("4712", Some(TUNNEL[0]))?;
+    for other in ["4711", "0"] {
+        is_seen(other, Some(UPLINK[0]))?;
+    }
+    step("killed");
+    world.kill_device()?;
+    is_seen("4712", None)?;
+    for other in ["4711", "0"] {
+        is_seen(other, Some(UPLINK[0]))?;
+    }
+    world.up(&path)?;
+    is_seen("4712", Some(TUNNEL[0]))?;
+    is_seen("4711", Some(UPLINK[0]))?;
+    step("misuse");
+    for (lines, words) in [
+        (
+            "AppsOfUser = 4711",
+            "restricts AllowedApps and DisallowedApps to one user",
+        ),
+        (
+            "AllowedApps = mole\nAppsOfUser = 4711\nKillSwitch = all",
+            "KillSwitch = all concerns more than that user",
+        ),
+        (
+            "AllowedApps = mole\nAppsOfUser = no-such",
+            "there is no user no-such",
+        ),
+    ] {
+        let path = world.file(lines)?;
+        let refused = world.taupe(&["reload", &path])?;
+        ensure!(
+            refused.status == Some(1) && refused.stderr.contains(words),
+            "{refused:?}"
+        );
+        is_seen("4712", Some(TUNNEL[0]))?;
+    }
+    world.down(&file("4712")?)?;
+    is_seen("4712", Some(UPLINK[0]))
+}

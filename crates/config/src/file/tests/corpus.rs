@@ -84,6 +84,7 @@ fn hand_written_files_cover_every_kind_of_error() {
         "Covered",
         "AllowedWins",
         "DisallowedAppsWithoutEffect",
+        "OtherUser",
         // From a look at the system, which no file contains.
         "AppWarning(AppWarning)",
     ];
