@@ -5,6 +5,7 @@
 //! [`AppRules::decide`] is the reference for the decisions in the kernel.
 
 mod rules;
+mod user;
 mod warning;
 mod windows;
 
@@ -15,6 +16,7 @@ use serde::{Deserialize, Serialize};
 use thiserror::Error;
 
 pub use rules::{AppRules, AppVerdict, AppsOfUser, Children, Decision, Rule, UnknownUser};
+pub use user::User;
 pub use warning::AppWarning;
 pub use windows::WindowsPath;
 
@@ -63,15 +65,6 @@ pub enum Application {
 pub struct Pattern {
     text: String,
     is_prefix: bool,
-}
-
-/// A user.
-#[derive(Clone, PartialEq, Eq, Hash, Debug, Serialize, Deserialize)]
-pub enum User {
-    /// A user ID.
-    Id(u32),
-    /// A user name that is not resolved yet.
-    Name(String),
 }
 
 /// Reason why a text is not an application. `Display` completes the sentence "`text' is";
@@ -385,57 +378,6 @@ fn cgroup(text: &str) -> Result<Application, ApplicationError> {
 
 fn user(text: &str) -> Result<Application, ApplicationError> {
     text.parse().map(Application::User)
-}
-
-impl FromStr for User {
-    type Err = ApplicationError;
-
-    fn from_str(text: &str) -> Result<Self, Self::Err> {
-        if text.is_empty() {
-            return Err(ApplicationError::User);
-        }
-        let user = if text.bytes().all(|byte| byte.is_ascii_digit()) {
-            // The largest number is not a user ID (POSIX: `(uid_t)-1`).
-            let id = text.parse().ok().filter(|id| *id != u32::MAX);
-            id.map(Self::Id)
-        } else {
-            let plausible =
-                |c: char| c.is_alphanumeric() || matches!(c, '_' | '-' | '.' | '$' | '@' | '\\');
-            let fits =
-                !text.starts_with('-') && text.len() <= MAX_NAME && text.chars().all(plausible);
-            fits.then(|| Self::Name(text.to_owned()))
-        };
-        user.ok_or(ApplicationError::User)
-    }
-}
-
-impl fmt::Display for User {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::Id(id) => id.fmt(f),
-            Self::Name(name) => f.write_str(name),
-        }
-    }
-}
-
-impl User {
-    /// Replaces a name by its user ID. Returns false if `look_up` does not know the name.
-    fn resolve(&mut self, look_up: impl FnOnce(&str) -> Option<u32>) -> bool {
-        if let Self::Name(name) = self {
-            match look_up(name) {
-                Some(id) => *self = Self::Id(id),
-                None => return false,
-            }
-        }
-        true
-    }
-
-    /// Returns true if the two are certainly different users. Names that are not resolved may be
-    /// names of any user.
-    #[must_use]
-    pub fn is_other_than(&self, other: &Self) -> bool {
-        matches!((self, other), (Self::Id(one), Self::Id(other)) if one != other)
-    }
 }
 
 fn flatpak(text: &str) -> Result<Application, ApplicationError> {
