@@ -189,6 +189,16 @@ global_func u32 user_bits(u64 task, u32 generation)
 	return exact_rule(KIND_UID, user_of((struct task_struct *)task), generation);
 }
 
+/* Returns true if the rules are about another user than the task's. A function of its own,
+ * since task_bits has no stack left. */
+static __noinline u32 is_of_other_user(struct task_struct *task, u32 generation)
+{
+	struct state *state = get_state();
+	u32 user = state ? state->rules[generation & 1].user : ANY_USER;
+
+	return user != ANY_USER && user != user_of(task);
+}
+
 /* ---- All of it ---- */
 
 /* Returns the rule about a task's executable. */

@@ -19,13 +19,13 @@ global_func u32 task_bits(u64 of, u32 generation)
 
 	if (!state)
 		return RULE_UNDETERMINED;
-	rules = &state->rules[generation & 1];
 	if (core_read(task->flags) & PF_KTHREAD)
 		return RULE_DISALLOW;
 	if (serves_tunnel(task, state))
 		return RULE_EXEMPT;
-	if (rules->user != ANY_USER && rules->user != user_of(task))
+	if (is_of_other_user(task, generation))
 		return RULE_DISALLOW | RULE_OTHER_USER;
+	rules = &state->rules[generation & 1];
 	bits = rules->all_tasks;
 	if (bits & RULE_ALLOW)
 		return bits;

@@ -10,9 +10,14 @@ use taupe_lab::{Result, ensure};
 
 /// The other tests. They run with `DEBIAN_12=whole` in the environment, as in the long tests. If
 /// `DEBIAN_12` has names, only these tests run.
-const REST: [&str; 51] = [
+const REST: [&str; 56] = [
     "renamed_executables_keep_their_verdict",
     "children_inherit_across_fork_and_exec",
+    "applications_of_one_user",
+    "applications_of_one_user_by_marks",
+    "processes_that_change_their_user",
+    "rules_inherited_from_another_user",
+    "reload_for_another_user",
     "inherited_sockets",
     "connections_passed_to_another_process",
     "refused_socket_families",

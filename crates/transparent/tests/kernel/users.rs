@@ -1,7 +1,6 @@
 //! Rules about the applications of one user: other users' processes are never selected.
 
 use crate::application::install;
-use crate::client;
 use crate::processes::{Oracle, oracle, replace};
 use crate::scene::{REMOTE, Scene, TUNNEL, at, everything_but, rules, unmet};
 use std::net::TcpListener;
@@ -48,12 +47,9 @@ fn with(rules: &AppRules) -> Result<Scene> {
     Ok(scene)
 }
 
-/// Runs a program as a user who has no rights.
+/// Runs a program that becomes a user's.
 fn run_as(scene: &Scene, user: u32, program: &str, words: &[&str]) -> Result<String> {
-    let user = format!("--reuid={user}");
-    let prefix = ["setpriv", &user, "--clear-groups", program, client::WORD];
-    let said = scene.home.run(&[&prefix, words].concat())?;
-    Ok(said.text().to_owned())
+    scene.run(program, &[&["user", &user.to_string()], words].concat())
 }
 
 /// Checks for each user and program the machine that answers.
