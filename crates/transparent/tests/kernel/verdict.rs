@@ -393,7 +393,7 @@ fn refused_socket_families() -> Result<()> {
     is(&scene, &other, "beyond")?;
     scene.expect(&other, &["family", packet], "made")?;
     scene.expect(&other, &["family", carried], "failed 97 at once")?;
-    ensure!(refused(&mut scene)? == 3, "{}", refused(&mut scene)?);
+    ensure!(refused(&mut scene)? == 4, "{}", refused(&mut scene)?);
     step("elsewhere");
     let said = scene
         .far
