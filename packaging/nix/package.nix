@@ -3,7 +3,8 @@
 #   nix-build -E 'with import <nixpkgs> { }; callPackage ./packaging/nix/package.nix { }'
 #
 # The units are in lib/systemd/system: `systemd.packages = [ taupe ];` in NixOS. It needs the Rust that
-# Cargo.toml names as `rust-version`.
+# Cargo.toml names as `rust-version`. The service for users without root is not in it: NixOS would need a
+# module, which declares its user, its group, its socket and its files of message bus and polkit.
 {
   lib,
   stdenv,
@@ -31,6 +32,7 @@ stdenv.mkDerivation {
   buildPhase = ''
     runHook preBuild
     cargo build --offline --release -p taupe
+    cargo build --offline --release -p taupe-web
     cargo run --offline --release -p taupe --example pages -- target/release/pages
     runHook postBuild
   '';
