@@ -1,4 +1,5 @@
-//! Compares the records in docs/evidence/dependencies.md with the crates that the command consists of.
+//! Compares the records in docs/evidence/dependencies.md with the crates that the programs and the library
+//! consist of.
 
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -26,13 +27,14 @@ fn cargo(arguments: &[&str]) -> String {
     String::from_utf8(output.stdout).unwrap()
 }
 
-/// Lists the packages below `taupe`, each as its name and version.
-fn packages(edges: &str) -> Vec<(String, String)> {
-    packages_of("taupe", edges)
-}
+/// The edges to crates that are linked.
+const LINKED: &str = "normal,no-proc-macro";
 
-/// Lists the packages below a package of the workspace.
-fn packages_of(program: &str, edges: &str) -> Vec<(String, String)> {
+/// The edges to these and to crates that run while a package is built.
+const BUILT: &str = "normal,build";
+
+/// Lists the packages below a package of the workspace, each as its name and version.
+fn packages(program: &str, edges: &str) -> Vec<(String, String)> {
     let tree = ["tree", "--package", program, "--target", TARGET];
     let form = ["--prefix", "none", "--format", "{p}", "--edges", edges];
     let mut packages: Vec<(String, String)> = cargo(&[&tree[..], &form[..]].concat())
@@ -99,7 +101,7 @@ fn records(heading: &str) -> Crates {
 }
 
 #[test]
-fn every_crate_of_the_command_has_a_record() {
+fn every_crate_has_a_record() {
     let metadata = cargo(&[
         "metadata",
         "--format-version=1",
@@ -107,10 +109,24 @@ fn every_crate_of_the_command_has_a_record() {
         TARGET,
     ]);
     let metadata = serde_json::from_str(&metadata).unwrap();
-    let linked = packages("normal,no-proc-macro");
-    let mut built = packages("normal,build");
-    built.retain(|package| !linked.contains(package));
-    for (heading, packages) in [("Linked", linked), ("Run by the build only", built)] {
+    let (mut sections, mut recorded) = (Vec::new(), Vec::new());
+    for (heading, program) in [
+        ("Linked", "taupe"),
+        ("In `taupe-web` only", "taupe-web"),
+        ("In libtaupe only", "taupe-ffi"),
+    ] {
+        let mut crates = packages(program, LINKED);
+        crates.retain(|package| !recorded.contains(package));
+        recorded.extend(crates.clone());
+        sections.push((heading, crates));
+    }
+    let programs = ["taupe", "taupe-web", "taupe-ffi"];
+    let mut built: Vec<_> = programs.map(|it| packages(it, BUILT)).concat();
+    built.retain(|package| !recorded.contains(package));
+    built.sort();
+    built.dedup();
+    sections.push(("Run by the build only", built));
+    for (heading, packages) in sections {
         let (crates, records) = (count(&packages, &metadata), records(heading));
         for name in crates.keys().chain(records.keys()) {
             let (is, recorded) = (crates.get(name), records.get(name));
@@ -124,8 +140,8 @@ fn every_crate_of_the_command_has_a_record() {
 
 #[test]
 fn the_front_contains_no_crate_that_the_command_lacks() {
-    let linked = packages("normal,no-proc-macro");
-    let front = packages_of("taupe-dbus", "normal,no-proc-macro");
+    let linked = packages("taupe", LINKED);
+    let front = packages("taupe-dbus", LINKED);
     assert!(front.iter().any(|(name, _)| name == "zbus"), "{front:?}");
     for package in front {
         assert!(linked.contains(&package), "{package:?} has no record");
