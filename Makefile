@@ -7,7 +7,7 @@
 #                   [JAVA=1: and in Java]
 #   make windows    target/windows/x86_64 and i686: taupe.exe, taupe.dll and what links with it
 #   make arm64      target/cross/aarch64-unknown-linux-gnu/taupe
-#   make musl       target/cross/x86_64-unknown-linux-musl/taupe and the same for aarch64: static
+#   make musl       target/cross/x86_64-unknown-linux-musl/taupe, taupe-web and the same for aarch64: static
 #   make packages   target/packages: .deb, .rpm, static archives and container images
 #   make release    the same with the list of crates, checksums and, with SIGNING_KEY=FILE, a signature
 #   make book       target/book/html: the documentation with a search
