@@ -12,7 +12,10 @@ const VERSION: &str = env!("CARGO_PKG_VERSION");
 fn packaged_by(function: &str) -> (Place, Vec<String>) {
     let place = Place::new("Linux");
     for name in ["taupe-web", "taupe-dbus"] {
-        program(&place.folder.join("target/release").join(name), "#!/bin/sh\n");
+        program(
+            &place.folder.join("target/release").join(name),
+            "#!/bin/sh\n",
+        );
     }
     symlink(REPOSITORY, place.folder.join(format!("taupe-{VERSION}"))).expect("a link");
     fs::create_dir(place.prefix()).expect("a folder");
