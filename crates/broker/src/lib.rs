@@ -50,6 +50,7 @@ mod translator;
 
 pub use client::{Broker, Command};
 pub use link::LinkError;
+pub use log::CopiedLog;
 pub use message::VERSION;
 pub use process::PacketProcess;
 pub use start::{Start, StartOptions};

@@ -15,12 +15,15 @@ const MAX_LINE: u64 = 4096;
 /// Time to copy the rest of the log after the process has ended.
 const REST: Duration = Duration::from_secs(1);
 
-/// A log that a thread copies.
-pub(crate) struct CopiedLog(Receiver<()>);
+/// The log of a process without rights, which a thread copies to standard error.
+pub struct CopiedLog(Receiver<()>);
 
 impl CopiedLog {
     /// Starts the thread. It ends with the other end of the socket.
-    pub(crate) fn begin(log: UnixStream) -> io::Result<Self> {
+    ///
+    /// # Errors
+    /// No thread can be started.
+    pub fn begin(log: UnixStream) -> io::Result<Self> {
         let (ended, end) = sync_channel(1);
         let copy = move || {
             // The log is not needed if standard error is closed, but the process must go on.
@@ -34,7 +37,7 @@ impl CopiedLog {
     }
 
     /// Waits until everything is copied that the process has written before its end.
-    pub(crate) fn finish(&self) {
+    pub fn finish(&self) {
         // The thread drops its end. It goes on if another process has the socket too.
         let _ = self.0.recv_timeout(REST);
     }

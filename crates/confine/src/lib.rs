@@ -23,6 +23,7 @@
 //! | `rights.rs`, `thread.rs` | rights that stay, and the first step |
 //! | `capabilities.rs`, `paths.rs` | its layers |
 //! | `root.rs` | an empty root directory, where the process may have one |
+//! | `user.rs` | a user that no other process has |
 //! | `resolver.rs` | files that the C library reads to look names up |
 //! | `calls.rs`, `filter.rs` | lists of calls as data; the second step |
 //! | `lists.rs`, `lists/` | the list of each process |
@@ -38,6 +39,7 @@ mod resolver;
 mod rights;
 mod root;
 mod thread;
+mod user;
 
 pub use available::available;
 pub use calls::{AllowedCall, CallList, Condition};
@@ -47,3 +49,4 @@ pub use resolver::resolver_paths;
 pub use rights::Rights;
 pub use root::enter_empty_root;
 pub use thread::restrict_thread;
+pub use user::enter_unused_user;

@@ -219,7 +219,8 @@ pub struct Counter {
 
 impl Tunnel {
     /// Returns a tunnel without properties.
-    pub(crate) fn named(interface: &str) -> Self {
+    #[must_use]
+    pub fn named(interface: &str) -> Self {
         Self {
             interface: interface.to_owned(),
             state: State::Up,

@@ -47,8 +47,13 @@ pub fn run_again(
 ///
 /// # Errors
 /// The system's.
-pub fn run_helper(program: &Path, name: &str, socket: &OwnedFd) -> io::Result<Child> {
-    run(program.as_os_str(), name, &[], socket, None)
+pub fn run_helper(
+    program: &Path,
+    name: &str,
+    socket: &OwnedFd,
+    output: Option<&OwnedFd>,
+) -> io::Result<Child> {
+    run(program.as_os_str(), name, &[], socket, output)
 }
 
 fn run(

@@ -66,6 +66,7 @@ cfg_if::cfg_if! {
         mod prove;
         mod repeat;
         mod report;
+        mod request_server;
         mod root;
         mod service;
         mod start_advice;

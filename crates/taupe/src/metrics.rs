@@ -10,7 +10,8 @@ pub(crate) mod server;
 use crate::arguments::MetricsOrder;
 use crate::command_line::VERSION;
 use crate::console::{NotPrinted, print, say};
-use crate::listening::{ListenUnixError, bind_unix};
+use crate::listening::{ListenUnixError, ListeningSocket, bind_unix};
+use crate::request_server::{RequestServer, descriptors};
 use crate::root;
 use crate::status::with_advice;
 use reading::Reading;
@@ -18,9 +19,7 @@ use server::{Event, Start};
 use std::ffi::OsString;
 use std::io;
 use std::net::{SocketAddr, TcpListener};
-use std::os::fd::{AsFd as _, OwnedFd};
-use std::os::unix::net::UnixListener;
-use std::process::{Child, ExitCode, ExitStatus};
+use std::process::{ExitCode, ExitStatus};
 use taupe_adapter::Compatibility;
 use taupe_inspect::metrics::{Format, Metrics};
 use taupe_inspect::status::{Files, StatusError};
@@ -73,73 +72,55 @@ fn run(order: &MetricsOrder, arguments: &[OsString]) -> Result<(), MetricsError>
     for address in tcp.iter().filter_map(|it| it.local_addr().ok()) {
         say(&format_args!("metrics at http://{address}/metrics"));
     }
-    let server = Server::start(order.prometheus, tcp.as_ref(), unix.as_ref())?;
-    drop((tcp, unix));
-    server.run(format)
+    let server = start(order.prometheus, tcp.as_ref(), unix.as_ref());
+    // The child has the listening sockets. The file of the Unix socket is removed at the end.
+    let _file = unix.map(|it| it.file);
+    drop(tcp);
+    serve(server.map_err(MetricsError::Server)?, format)
 }
 
-/// The process that serves requests.
-struct Server {
-    child: Child,
-    socket: OwnedFd,
+/// Starts the process that serves requests, with these listening sockets.
+fn start(
+    is_prometheus: bool,
+    tcp: Option<&TcpListener>,
+    unix: Option<&ListeningSocket>,
+) -> io::Result<RequestServer> {
+    let start = Start {
+        is_prometheus,
+        has_tcp: tcp.is_some(),
+        has_unix: unix.is_some(),
+    };
+    let run =
+        |socket: &_, output: &_| run_again(PROGRAM, &[server::ARGUMENT], socket, Some(output));
+    let server = RequestServer::start(run)?;
+    let text = serde_json::to_vec(&start)?;
+    message_socket::send(server.socket(), &text, &descriptors(tcp, unix))?;
+    Ok(server)
 }
 
-impl Server {
-    /// Starts it, with these listening sockets.
-    fn start(
-        is_prometheus: bool,
-        tcp: Option<&TcpListener>,
-        unix: Option<&UnixListener>,
-    ) -> Result<Self, MetricsError> {
-        let start = Start {
-            is_prometheus,
-            has_tcp: tcp.is_some(),
-            has_unix: unix.is_some(),
+/// Reads the figures whenever the process wants them, until it ends.
+fn serve(mut server: RequestServer, format: Format) -> Result<(), MetricsError> {
+    loop {
+        let received = message_socket::receive(server.socket());
+        let Some(message) = received.map_err(MetricsError::Server)? else {
+            let ended = server.wait().map_err(MetricsError::Server)?;
+            return Err(MetricsError::ServerEnded(ended));
         };
-        let listeners = tcp.map(TcpListener::as_fd).into_iter();
-        let listeners: Vec<_> = listeners.chain(unix.map(UnixListener::as_fd)).collect();
-        let started = || {
-            let (socket, theirs) = message_socket::pair()?;
-            let child = run_again(PROGRAM, &[server::ARGUMENT], &theirs, None)?;
-            message_socket::send(socket.as_fd(), &serde_json::to_vec(&start)?, &listeners)?;
-            Ok(Self { child, socket })
-        };
-        started().map_err(MetricsError::Server)
-    }
-
-    /// Reads the figures whenever the process wants them, until it ends.
-    fn run(mut self, format: Format) -> Result<(), MetricsError> {
-        let mut files = Files::default();
-        loop {
-            let received = message_socket::receive(self.socket.as_fd());
-            let Some(message) = received.map_err(MetricsError::Server)? else {
-                let ended = self.child.wait().map_err(MetricsError::Server)?;
-                return Err(MetricsError::ServerEnded(ended));
-            };
-            match serde_json::from_slice(&message.text) {
-                Ok(Event::Serving) => crate::system::notify_ready(),
-                Ok(Event::Wanted) => {
-                    let sent = Reading::take(VERSION, format, &mut files).send(self.socket.as_fd());
-                    // If the process has ended, the next turn says so.
-                    if let Err(error) = sent
-                        && error.kind() != io::ErrorKind::BrokenPipe
-                    {
-                        say(&format_args!("[!] cannot pass on the figures: {error}"));
-                        Reading::unknown()
-                            .send(self.socket.as_fd())
-                            .map_err(MetricsError::Server)?;
-                    }
+        match serde_json::from_slice(&message.text) {
+            Ok(Event::Serving) => crate::system::notify_ready(),
+            Ok(Event::Wanted) => {
+                let sent = Reading::take(VERSION, format).send(server.socket());
+                // If the process has ended, the next turn says so.
+                if let Err(error) = sent
+                    && error.kind() != io::ErrorKind::BrokenPipe
+                {
+                    say(&format_args!("[!] cannot pass on the figures: {error}"));
+                    Reading::unknown()
+                        .send(server.socket())
+                        .map_err(MetricsError::Server)?;
                 }
-                Err(error) => return Err(MetricsError::Server(error.into())),
             }
+            Err(error) => return Err(MetricsError::Server(error.into())),
         }
-    }
-}
-
-impl Drop for Server {
-    fn drop(&mut self) {
-        // It has ended, or must not outlive this process.
-        let _ = self.child.kill();
-        let _ = self.child.wait();
     }
 }

@@ -6,32 +6,34 @@
 use crate::arguments::WebOrder;
 use crate::console::{NotPrinted, print, say};
 use crate::flows;
-use crate::listening::{ListenUnixError, bind_unix};
+use crate::listening::{ListenUnixError, ListeningSocket, bind_unix};
+use crate::request_server::{RequestServer, descriptors};
 use crate::root;
 use crate::status::with_advice;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::io::Errno;
 use rustix::process::getpgrp;
 use rustix::termios::tcgetpgrp;
+use serde::Serialize;
 use std::env;
 use std::ffi::{OsStr, OsString};
 use std::io::{self, IsTerminal as _};
 use std::net::{SocketAddr, TcpListener};
-use std::os::fd::{AsFd as _, OwnedFd};
-use std::os::unix::net::UnixListener;
+use std::os::fd::BorrowedFd;
 use std::path::{Path, PathBuf};
-use std::process::{Child, ExitCode, ExitStatus};
+use std::process::{ExitCode, ExitStatus};
 use std::thread;
 use std::time::{Duration, Instant};
 use taupe_adapter::Compatibility;
 use taupe_inspect::flows as inspect_flows;
 use taupe_inspect::metrics::live::Facts;
-use taupe_inspect::status::Files;
-use taupe_os_linux::message_socket;
 use taupe_os_linux::own_program::run_helper;
-use taupe_web_link::{PROGRAM, Secret, Start, ToParent, ToServer, receive, send, send_facts};
+use taupe_web_link::{
+    Extent, Layer, PROGRAM, Secret, Start, ToParent, ToServer, Token, is_of_one_message, receive,
+    send, send_facts,
+};
 
-/// Shortest time between two readings.
+/// Shortest time between the end of a reading and the next one.
 const INTERVAL: Duration = Duration::from_secs(1);
 
 /// Reason why there is no page.
@@ -45,12 +47,24 @@ enum WebError {
     Listen(SocketAddr, #[source] io::Error),
     #[error(transparent)]
     ListenUnix(#[from] ListenUnixError),
+    #[error("cannot find the folder of this program, in which {PROGRAM} is searched: {0}")]
+    OwnPath(#[source] io::Error),
     #[error(
         "there is no {PROGRAM} in {0}; install Taupe's package with the page, or build it (`cargo build -p {PROGRAM}`)"
     )]
     Missing(String),
+    #[error("the system has no random numbers for a token: {0}")]
+    Random(#[source] io::Error),
     #[error("cannot run {PROGRAM}, which serves the page: {0}")]
-    Server(#[source] io::Error),
+    Start(#[source] io::Error),
+    #[error("cannot wait for {PROGRAM} and the terminal: {0}")]
+    Poll(#[source] io::Error),
+    #[error("the socket of {PROGRAM}, which serves the page: {0}")]
+    Socket(#[source] io::Error),
+    #[error("cannot wait for the end of {PROGRAM}: {0}")]
+    Wait(#[source] io::Error),
+    #[error("{PROGRAM}, which serves the page, was ended, because it sent {0}")]
+    Misbehaved(&'static str),
     #[error("{PROGRAM}, which serves the page, has ended ({0})")]
     ServerEnded(ExitStatus),
 }
@@ -67,26 +81,78 @@ fn run(order: &WebOrder, arguments: &[OsString]) -> Result<std::convert::Infalli
     root::require(Compatibility::Taupe, arguments)?;
     let program = find_program()?;
     let tcp = order.listen.map(|address| {
-        TcpListener::bind(address).map_err(|error| WebError::Listen(address, error))
+        let bound = TcpListener::bind(address).and_then(|it| Ok((it.local_addr()?, it)));
+        bound.map_err(|error| WebError::Listen(address, error))
     });
     let (tcp, unix) = (tcp.transpose()?, order.unix.as_deref().map(bind_unix));
     let unix = unix.transpose()?;
-    let address = tcp.as_ref().map(TcpListener::local_addr).transpose();
-    let address = address.map_err(WebError::Server)?;
-    let page = Page {
-        address,
+    let addresses = Addresses {
+        tcp: tcp.as_ref().map(|(address, _)| *address),
         unix: order.unix.clone(),
+        path: Secret::random().map_err(WebError::Random)?,
     };
-    let token = Secret::random().map_err(WebError::Server)?;
-    let server = Server::start(&program, tcp.as_ref(), unix.as_ref(), &page, &token)?;
-    drop((tcp, unix));
-    server.run(&page, &token)
+    let token = next_token(0)?;
+    let tcp = tcp.map(|(_, listener)| listener);
+    let server = start(&program, tcp.as_ref(), unix.as_ref(), &addresses, &token);
+    let mut server = server.map_err(WebError::Start)?;
+    // The child has the listening sockets. The file of the Unix socket is removed at the end.
+    let _file = unix.map(|it| it.file);
+    drop(tcp);
+    let mut conversation = Conversation::new(addresses, token, read);
+    loop {
+        let wake = conversation.terminal.wait(server.socket());
+        match wake.map_err(WebError::Poll)? {
+            Wake::Enter => conversation.renew_token(server.socket())?,
+            Wake::Message if conversation.receive(server.socket())? => {}
+            Wake::Message => {
+                let ended = server.wait().map_err(WebError::Wait)?;
+                return Err(WebError::ServerEnded(ended));
+            }
+        }
+    }
+}
+
+/// Starts the process that serves the page, with these listening sockets.
+fn start(
+    program: &Path,
+    tcp: Option<&TcpListener>,
+    unix: Option<&ListeningSocket>,
+    addresses: &Addresses,
+    token: &Token,
+) -> io::Result<RequestServer> {
+    let start = Start {
+        version: env!("CARGO_PKG_VERSION").to_owned(),
+        has_tcp: tcp.is_some(),
+        has_unix: unix.is_some(),
+        path: addresses.path.clone(),
+        token: token.clone(),
+    };
+    let run = |socket: &_, output: &_| run_helper(program, PROGRAM, socket, Some(output));
+    let server = RequestServer::start(run)?;
+    let message = ToServer::Start(start);
+    send(server.socket(), &message, &descriptors(tcp, unix))?;
+    Ok(server)
+}
+
+fn next_token(number: u32) -> Result<Token, WebError> {
+    Ok(Token {
+        number: number.saturating_add(1),
+        secret: Secret::random().map_err(WebError::Random)?,
+    })
+}
+
+/// Reads the state of all tunnels, or the reason why it is unknown.
+fn read() -> Result<Facts, String> {
+    // A tunnel that cannot be read has a finding.
+    let listed = inspect_flows::look(None, &mut |_| {});
+    let facts = Facts::read(listed.map_err(|error| flows::with_advice(&error)));
+    facts.map_err(|error| with_advice(&error))
 }
 
 /// Returns the path of the program that serves the page: in `libexec` beside the folder `bin` of this
 /// program, or beside this program.
 fn find_program() -> Result<PathBuf, WebError> {
-    let own = env::current_exe().map_err(WebError::Server)?;
+    let own = env::current_exe().map_err(WebError::OwnPath)?;
     let folders = folders(&own);
     let mut files = folders.iter().map(|folder| folder.join(PROGRAM));
     files.find(|file| file.is_file()).ok_or_else(|| {
@@ -107,136 +173,158 @@ fn folders(own: &Path) -> Vec<PathBuf> {
 }
 
 /// Places where the page is served.
-struct Page {
-    address: Option<SocketAddr>,
+struct Addresses {
+    tcp: Option<SocketAddr>,
     unix: Option<PathBuf>,
+    /// First part of the paths of all pages.
+    path: Secret,
 }
 
-impl Page {
-    /// Prints the addresses with a token.
-    fn print(&self, token: &Secret) -> Result<(), NotPrinted> {
-        let token = token.reveal();
+impl Addresses {
+    /// Returns the addresses with a token.
+    fn text(&self, token: &Token) -> String {
+        let target = format!("{}/?token={}", self.path.reveal(), token.secret.reveal());
         let mut text = String::new();
-        if let Some(address) = self.address {
-            text += &format!("http://{address}/?token={token}\n");
+        if let Some(address) = self.tcp {
+            text += &format!("http://{address}/{target}\n");
         }
         if let Some(path) = &self.unix {
-            text += &format!("http://localhost/?token={token} at {}\n", path.display());
+            text += &format!("http://localhost/{target} at {}\n", path.display());
         }
-        print(text.as_bytes())
+        text
     }
 }
 
-/// The process that serves the page.
-struct Server {
-    child: Child,
-    socket: OwnedFd,
-    /// Beginning of the latest reading.
+/// The exchange of messages with the process that serves the page, which this process does not trust.
+struct Conversation<R> {
+    addresses: Addresses,
+    /// The latest token.
+    token: Token,
+    terminal: Terminal,
+    is_serving: bool,
+    /// Number of the token whose browser was reported.
+    reported: u32,
+    read: R,
+    /// End of the latest reading.
     read_at: Option<Instant>,
     /// The files of the latest reading.
     files: Files,
 }
 
-impl Server {
-    /// Starts it, with these listening sockets.
-    fn start(
-        program: &Path,
-        tcp: Option<&TcpListener>,
-        unix: Option<&UnixListener>,
-        page: &Page,
-        token: &Secret,
-    ) -> Result<Self, WebError> {
-        let start = Start {
-            version: env!("CARGO_PKG_VERSION").to_owned(),
-            port: page.address.map(|address| address.port()),
-            has_unix: unix.is_some(),
-            token: token.clone(),
-        };
-        let listeners = tcp.map(TcpListener::as_fd).into_iter();
-        let listeners: Vec<_> = listeners.chain(unix.map(UnixListener::as_fd)).collect();
-        let started = || {
-            let (socket, theirs) = message_socket::pair()?;
-            let server = Self {
-                child: run_helper(program, PROGRAM, &theirs)?,
-                socket,
-                read_at: None,
-                files: Files::default(),
-            };
-            send(server.socket.as_fd(), &ToServer::Start(start), &listeners)?;
-            Ok(server)
-        };
-        started().map_err(WebError::Server)
+impl<F: Serialize, R: FnMut() -> Result<F, String>> Conversation<R> {
+    fn new(addresses: Addresses, token: Token, read: R) -> Self {
+        Self {
+            addresses,
+            token,
+            terminal: Terminal::of_this_process(),
+            is_serving: false,
+            reported: 0,
+            read,
+            read_at: None,
+        }
     }
 
-    /// Reads the state whenever the process wants it, until it ends.
-    fn run(mut self, page: &Page, token: &Secret) -> Result<std::convert::Infallible, WebError> {
-        let mut terminal = Terminal::of_this_process();
-        let mut is_serving = false;
-        loop {
-            if terminal.wait(&self.socket).map_err(WebError::Server)? == Wake::Enter {
-                let token = Secret::random().map_err(WebError::Server)?;
-                page.print(&token)?;
-                self.pass(|socket| send(socket.as_fd(), &ToServer::Token(token), &[]))?;
-                continue;
-            }
-            let received = receive::<ToParent>(self.socket.as_fd());
-            let Some((event, _)) = received.map_err(WebError::Server)? else {
-                let ended = self.child.wait().map_err(WebError::Server)?;
-                return Err(WebError::ServerEnded(ended));
-            };
-            match event {
-                // Once: this process does not trust the other one.
-                ToParent::Serving if is_serving => {}
-                ToParent::Serving => {
-                    is_serving = true;
-                    page.print(token)?;
-                    if terminal.has_input {
-                        say(
-                            &"Open this address within 60 seconds. Enter prints another one, Ctrl-C ends.",
-                        );
-                    }
-                    crate::system::notify_ready();
-                }
-                ToParent::Wanted => self.answer()?,
-            }
+    /// Prints an address with another token. The token before and its session end.
+    fn renew_token(&mut self, socket: BorrowedFd<'_>) -> Result<(), WebError> {
+        if !self.is_serving {
+            return Ok(());
         }
+        self.token = next_token(self.token.number)?;
+        print(self.addresses.text(&self.token).as_bytes())?;
+        let message = ToServer::Token(self.token.clone());
+        unless_ended(send(socket, &message, &[])).map_err(WebError::Socket)
+    }
+
+    /// Receives and handles a message. Returns false if the process has ended.
+    fn receive(&mut self, socket: BorrowedFd<'_>) -> Result<bool, WebError> {
+        let message = match receive::<ToParent>(socket) {
+            Ok(Some((message, _))) => message,
+            Ok(None) => return Ok(false),
+            Err(error) if is_of_one_message(&error) => {
+                return Err(WebError::Misbehaved("an unknown message"));
+            }
+            Err(error) => return Err(WebError::Socket(error)),
+        };
+        match message {
+            ToParent::Serving(_) if self.is_serving => {
+                return Err(WebError::Misbehaved("a second report that it serves"));
+            }
+            ToParent::Serving(layers) => {
+                self.is_serving = true;
+                log_layers(&layers);
+                print(self.addresses.text(&self.token).as_bytes())?;
+                if self.terminal.has_input {
+                    say(
+                        &"Paste this address into a browser within 60 seconds. Enter prints another one and \
+                          ends the session of the browser, Ctrl-C ends the page.",
+                    );
+                }
+                crate::system::notify_ready();
+            }
+            ToParent::Admitted(number) => self.report_browser(number)?,
+            ToParent::Wanted => self.answer(socket)?,
+        }
+        Ok(true)
+    }
+
+    /// Prints that a browser was admitted, once for each token.
+    fn report_browser(&mut self, number: u32) -> Result<(), WebError> {
+        if number <= self.reported || number > self.token.number {
+            return Err(WebError::Misbehaved("a token that is not valid"));
+        }
+        self.reported = number;
+        say(&match self.terminal.has_input {
+            true => {
+                "a browser has opened the address; if it was not yours, press Enter, which ends its session"
+            }
+            false => {
+                "a browser has opened the address; if it was not yours, end this command and start it again"
+            }
+        });
+        Ok(())
     }
 
     /// Sends the state, at most once a second.
-    fn answer(&mut self) -> Result<(), WebError> {
+    fn answer(&mut self, socket: BorrowedFd<'_>) -> Result<(), WebError> {
         if let Some(at) = self.read_at {
             thread::sleep(INTERVAL.saturating_sub(at.elapsed()));
         }
+        let facts = (self.read)();
         self.read_at = Some(Instant::now());
-        // A tunnel that cannot be read has a finding.
-        let listed = inspect_flows::look(None, &mut |_| {});
-        let facts = Facts::read(
-            listed.map_err(|error| flows::with_advice(&error)),
-            &mut self.files,
-        );
-        self.pass(|socket| match &facts {
-            Ok(facts) => send_facts(socket.as_fd(), facts),
-            Err(error) => {
-                let reason = with_advice(error);
-                send(socket.as_fd(), &ToServer::Unreadable(reason), &[])
-            }
-        })
-    }
-
-    /// Sends something. If the process has ended, the next turn says so.
-    fn pass(&self, send: impl FnOnce(&OwnedFd) -> io::Result<()>) -> Result<(), WebError> {
-        match send(&self.socket) {
-            Err(error) if error.kind() != io::ErrorKind::BrokenPipe => Err(WebError::Server(error)),
-            _ => Ok(()),
-        }
+        let sent = match &facts {
+            Ok(facts) => send_facts(socket, facts),
+            Err(reason) => send(socket, &ToServer::unreadable(reason), &[]),
+        };
+        // The page shows why it has no state.
+        let sent = unless_ended(sent).or_else(|error| {
+            let reason = format!("cannot pass the state on to {PROGRAM}: {error}");
+            unless_ended(send(socket, &ToServer::unreadable(&reason), &[]))
+        });
+        sent.map_err(WebError::Socket)
     }
 }
 
-impl Drop for Server {
-    fn drop(&mut self) {
-        // It has ended, or must not outlive this process.
-        let _ = self.child.kill();
-        let _ = self.child.wait();
+/// Ignores that the process has ended, which the next turn reports.
+fn unless_ended(sent: io::Result<()>) -> io::Result<()> {
+    match sent {
+        Err(error) if error.kind() == io::ErrorKind::BrokenPipe => Ok(()),
+        sent => sent,
+    }
+}
+
+/// Logs which layers of the process's confinement hold.
+fn log_layers(layers: &[Layer]) {
+    for Layer { text, extent } in layers {
+        let text: String = text
+            .chars()
+            .filter(|it| !it.is_control())
+            .take(200)
+            .collect();
+        match extent {
+            Extent::Full => tracing::debug!("{PROGRAM} is confined: {text}"),
+            Extent::Partial => tracing::info!("{PROGRAM} is confined: {text}"),
+            Extent::None => tracing::warn!("{PROGRAM} is less confined: {text}"),
+        }
     }
 }
 
@@ -260,12 +348,12 @@ impl Terminal {
     }
 
     /// Waits for a message at the socket, or for Enter.
-    fn wait(&mut self, socket: &OwnedFd) -> io::Result<Wake> {
+    fn wait(&mut self, socket: BorrowedFd<'_>) -> io::Result<Wake> {
         let stdin = io::stdin();
         loop {
             // In the background, reading from the terminal would stop this process.
             let is_read = self.has_input && tcgetpgrp(&stdin).is_ok_and(|it| it == getpgrp());
-            let mut files = vec![PollFd::new(socket, PollFlags::IN)];
+            let mut files = vec![PollFd::from_borrowed_fd(socket, PollFlags::IN)];
             if is_read {
                 files.push(PollFd::new(&stdin, PollFlags::IN));
             }
@@ -294,18 +382,4 @@ impl Terminal {
 }
 
 #[cfg(test)]
-mod tests {
-    use super::folders;
-    use std::path::Path;
-
-    #[test]
-    fn the_helper_is_in_libexec_or_beside() {
-        for (own, expected) in [
-            ("/usr/bin/taupe", &["/usr/libexec", "/usr/bin"][..]),
-            ("/src/target/debug/taupe", &["/src/target/debug"]),
-        ] {
-            let expected: Vec<_> = expected.iter().map(Path::new).collect();
-            assert_eq!(folders(Path::new(own)), expected);
-        }
-    }
-}
+mod tests;

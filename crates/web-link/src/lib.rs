@@ -3,7 +3,7 @@
 //!
 //! ```text
 //! taupe web   Start + listening sockets ─►   taupe-web
-//!             ◄─ Serving, then Wanted for each reading
+//!             ◄─ Serving, Admitted, then Wanted for each reading
 //!             Facts + a file in memory ─►
 //!             Token, when the user wants another ─►
 //! ```
@@ -17,6 +17,7 @@ mod secret;
 pub use secret::Secret;
 
 use rustix::fs::{MemfdFlags, memfd_create};
+use rustix::io::Errno;
 use serde::{Deserialize, Serialize};
 use std::fs::File;
 use std::io::{self, Read as _, Seek as _, Write as _};
@@ -27,15 +28,18 @@ use taupe_os_linux::message_socket;
 pub const PROGRAM: &str = "taupe-web";
 
 /// Bytes of facts, at most. 10,000 peers have some 4 MiB.
-const MAX_FACTS: u64 = 64 << 20;
+const MAX_FACTS: usize = 64 << 20;
+
+/// Characters of a reason, at most. As JSON it is several times as long, and must fit into a message.
+const MAX_REASON: usize = 4000;
 
 /// A message to the server of pages.
 #[derive(Serialize, Deserialize)]
 pub enum ToServer {
     /// The first message. Its descriptors are the listening sockets: that of TCP, then the Unix socket.
     Start(Start),
-    /// A token that admits one browser.
-    Token(Secret),
+    /// Another token, which replaces the one before and ends its session.
+    Token(Token),
     /// The state of tunnels as JSON. Its descriptor is a file in memory.
     Facts,
     /// The state cannot be read, for this reason.
@@ -47,21 +51,62 @@ pub enum ToServer {
 pub struct Start {
     /// Version of the parent's program.
     pub version: String,
-    /// Port of the TCP socket. `None` if there is no such socket.
-    pub port: Option<u16>,
+    /// True if there is a TCP socket.
+    pub has_tcp: bool,
     /// True if there is a Unix socket.
     pub has_unix: bool,
-    /// The token that admits the first browser.
-    pub token: Secret,
+    /// The first part of the paths of all pages. Other servers of this address do not know it.
+    pub path: Secret,
+    /// The first token.
+    pub token: Token,
+}
+
+/// A token that admits one browser.
+#[derive(Clone, Serialize, Deserialize)]
+pub struct Token {
+    /// Tokens are counted from 1.
+    pub number: u32,
+    /// The value in the address.
+    pub secret: Secret,
 }
 
 /// A message to the parent.
-#[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub enum ToParent {
-    /// Requests are served.
-    Serving,
+    /// Requests are served. The list has all layers of confinement.
+    Serving(Vec<Layer>),
+    /// The token with this number has admitted a browser.
+    Admitted(u32),
     /// The state is wanted.
     Wanted,
+}
+
+/// A layer of confinement of the server.
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
+pub struct Layer {
+    /// Its name, and the reason if it does not hold.
+    pub text: String,
+    /// Part of it that holds.
+    pub extent: Extent,
+}
+
+/// Part of a layer that holds.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
+pub enum Extent {
+    /// All of it.
+    Full,
+    /// Some of it.
+    Partial,
+    /// Nothing.
+    None,
+}
+
+impl ToServer {
+    /// Returns the message that the state cannot be read. The end of a long reason is left out.
+    #[must_use]
+    pub fn unreadable(reason: &str) -> Self {
+        Self::Unreadable(reason.chars().take(MAX_REASON).collect())
+    }
 }
 
 /// Sends a message with copies of descriptors.
@@ -79,24 +124,39 @@ pub fn send(
 /// Waits for a message. Returns `None` when the other end is closed.
 ///
 /// # Errors
-/// See [`message_socket::receive`]; `InvalidData` if it is no such message.
+/// See [`message_socket::receive`]; `InvalidData` if it is no such message. The next message can be
+/// received after `InvalidData` and `EMSGSIZE` ([`is_of_one_message`]).
 pub fn receive<M: for<'a> Deserialize<'a>>(
     socket: BorrowedFd<'_>,
 ) -> io::Result<Option<(M, Vec<OwnedFd>)>> {
     let Some(message) = message_socket::receive(socket)? else {
         return Ok(None);
     };
-    let parsed = serde_json::from_slice(&message.text)?;
+    let parsed = serde_json::from_slice(&message.text);
+    let parsed = parsed.map_err(|error| io::Error::new(io::ErrorKind::InvalidData, error))?;
     Ok(Some((parsed, message.descriptors)))
+}
+
+/// Returns true if an error of [`receive`] concerns one message, and not the socket.
+#[must_use]
+pub fn is_of_one_message(error: &io::Error) -> bool {
+    let errno = Errno::from_io_error(error);
+    error.kind() == io::ErrorKind::InvalidData
+        || matches!(errno, Some(Errno::MSGSIZE | Errno::MFILE))
 }
 
 /// Sends facts, which are too long for a message and therefore in a file in memory.
 ///
 /// # Errors
-/// See [`message_socket::send`], `memfd_create(2)` and `write(2)`.
+/// `InvalidData` if they are longer than 64 MiB; see [`message_socket::send`], `memfd_create(2)` and
+/// `write(2)`.
 pub fn send_facts(socket: BorrowedFd<'_>, facts: &impl Serialize) -> io::Result<()> {
+    let text = serde_json::to_vec(facts)?;
+    if text.len() > MAX_FACTS {
+        return Err(too_long());
+    }
     let mut file = File::from(memfd_create("taupe-facts", MemfdFlags::CLOEXEC)?);
-    file.write_all(&serde_json::to_vec(facts)?)?;
+    file.write_all(&text)?;
     file.rewind()?;
     send(socket, &ToServer::Facts, &[file.as_fd()])
 }
@@ -104,16 +164,20 @@ pub fn send_facts(socket: BorrowedFd<'_>, facts: &impl Serialize) -> io::Result<
 /// Reads facts that [`send_facts`] has sent.
 ///
 /// # Errors
-/// See `read(2)`; `UnexpectedEof` without a descriptor, `InvalidData` if the facts are longer than
-/// 64 MiB.
+/// See `read(2)`; `InvalidData` without a descriptor, or if the facts are longer than 64 MiB.
 pub fn read_facts(descriptors: Vec<OwnedFd>) -> io::Result<Vec<u8>> {
     let file = descriptors.into_iter().next();
-    let file = File::from(file.ok_or(io::ErrorKind::UnexpectedEof)?);
+    let missing = || io::Error::new(io::ErrorKind::InvalidData, "their file is missing");
+    let file = File::from(file.ok_or_else(missing)?);
     let mut text = Vec::new();
-    if file.take(MAX_FACTS + 1).read_to_end(&mut text)? as u64 > MAX_FACTS {
-        return Err(io::ErrorKind::InvalidData.into());
+    if file.take(MAX_FACTS as u64 + 1).read_to_end(&mut text)? > MAX_FACTS {
+        return Err(too_long());
     }
     Ok(text)
+}
+
+fn too_long() -> io::Error {
+    io::Error::new(io::ErrorKind::InvalidData, "they are longer than 64 MiB")
 }
 
 #[cfg(test)]
@@ -144,9 +208,13 @@ mod tests {
         let token = Secret::random().expect("randomness");
         let start = Start {
             version: "1".into(),
-            port: Some(9587),
+            has_tcp: true,
             has_unix: false,
-            token: token.clone(),
+            path: Secret::random().expect("randomness"),
+            token: Token {
+                number: 1,
+                secret: token.clone(),
+            },
         };
         let start = ToServer::Start(start);
         send(parent.as_fd(), &start, &[parent.as_fd()]).expect("sent");
@@ -154,7 +222,30 @@ mod tests {
         let (ToServer::Start(start), files) = received else {
             panic!("another message");
         };
-        assert_eq!((start.port, files.len()), (Some(9587), 1));
-        assert!(start.token.is_equal(&token));
+        assert_eq!((start.has_tcp, files.len()), (true, 1));
+        assert!(start.token.secret.is_equal(&token));
+    }
+
+    #[test]
+    fn a_bad_message_leaves_the_next_one() {
+        let (parent, server) = message_socket::pair().expect("sockets");
+        message_socket::send(parent.as_fd(), b"{\"Other\":1}", &[]).expect("sent");
+        let long = vec![b'x'; message_socket::MAX_TEXT + 1];
+        rustix::net::send(&parent, &long, rustix::net::SendFlags::empty()).expect("sent");
+        // Each of these characters takes six bytes in JSON.
+        let reason = "\u{1}".repeat(100_000);
+        send(parent.as_fd(), &ToServer::unreadable(&reason), &[]).expect("sent");
+        for _ in 0..2 {
+            let error = receive::<ToServer>(server.as_fd()).map(drop);
+            assert!(is_of_one_message(&error.expect_err("no message")));
+        }
+        let received = receive(server.as_fd()).expect("received").expect("one");
+        let (ToServer::Unreadable(short), _) = received else {
+            panic!("another message");
+        };
+        assert_eq!(short.len(), MAX_REASON);
+        // Such an end must not be taken for that of the parent.
+        let missing = read_facts(Vec::new()).expect_err("no file");
+        assert!(is_of_one_message(&missing));
     }
 }

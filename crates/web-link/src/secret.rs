@@ -4,9 +4,9 @@ use serde::{Deserialize, Deserializer, Serialize, Serializer};
 use std::io;
 use subtle::ConstantTimeEq as _;
 
-const LENGTH: usize = 32;
+const LENGTH: usize = 16;
 
-/// A random value of 256 bits: a token or a session. Its text is 64 hexadecimal digits.
+/// A random value of 128 bits, such as a token or a session. Its text is 32 hexadecimal digits.
 #[derive(Clone)]
 pub struct Secret([u8; LENGTH]);
 
@@ -57,7 +57,7 @@ impl<'a> Deserialize<'a> for Secret {
 
 #[cfg(test)]
 mod tests {
-    use super::Secret;
+    use super::{LENGTH, Secret};
 
     #[test]
     fn a_secret_is_long_random_and_equal_to_its_text_only() {
@@ -65,10 +65,10 @@ mod tests {
         let (one, other) = (one.expect("randomness"), other.expect("randomness"));
         assert!(!one.is_equal(&other));
         let text = one.reveal();
-        assert_eq!(text.len(), 64);
+        assert_eq!(text.len(), 2 * LENGTH);
         assert!(Secret::parse(&text).expect("a secret").is_equal(&one));
         // Each single digit counts.
-        for at in 0..64 {
+        for at in 0..2 * LENGTH {
             let changed = if text.as_bytes().get(at) == Some(&b'0') {
                 "1"
             } else {
@@ -85,9 +85,9 @@ mod tests {
         for wrong in [
             "",
             "0",
-            text.get(..62).unwrap_or_default(),
+            text.get(..2 * LENGTH - 2).unwrap_or_default(),
             &longer,
-            &"g".repeat(64),
+            &"g".repeat(2 * LENGTH),
         ] {
             assert!(Secret::parse(wrong).is_none(), "{wrong}");
         }

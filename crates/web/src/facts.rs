@@ -1,8 +1,12 @@
 //! The state of tunnels as the parent sends it: `status` is that of `taupe status --json`.
-//! Members that the page does not show are skipped.
+//! Members that the page does not show are skipped. All others are required.
 
 use crate::text::Text;
 use serde::Deserialize;
+use std::cmp::Reverse;
+
+/// Peers of a tunnel that the page shows. `taupe status --peers` lists all.
+pub(crate) const MAX_PEERS: usize = 100;
 
 /// The state at one time.
 #[derive(Deserialize, Default, Debug)]
@@ -10,18 +14,15 @@ pub(crate) struct Facts {
     /// Unix time in seconds.
     pub(crate) at: u64,
     pub(crate) status: Status,
-    #[serde(default)]
     pub(crate) devices: Vec<Device>,
-    #[serde(default)]
     pub(crate) applications: Vec<Application>,
     /// True if there are more of them.
-    #[serde(default)]
     pub(crate) applications_truncated: bool,
+    /// Number of blocked applications that are not in the list.
+    pub(crate) blocked_left_out: u64,
     /// Reason why connections are not listed.
-    #[serde(default)]
     pub(crate) flows_error: Option<Text>,
     /// Tunnels whose rules have running processes.
-    #[serde(default)]
     pub(crate) rules: Vec<Rule>,
 }
 
@@ -51,33 +52,18 @@ pub(crate) enum Mode {
 pub(crate) struct Tunnel {
     pub(crate) interface: Text,
     pub(crate) state: State,
-    #[serde(default)]
     pub(crate) findings: Vec<Finding>,
-    #[serde(default)]
     pub(crate) notes: Vec<Text>,
-    #[serde(default)]
     pub(crate) mode: Option<Mode>,
-    #[serde(default)]
     pub(crate) file: Option<Text>,
-    #[serde(default)]
     pub(crate) via: Option<Text>,
-    #[serde(default)]
     pub(crate) since: Option<u64>,
-    #[serde(default)]
     pub(crate) kill_switch: Option<KillSwitch>,
-    #[serde(default)]
     pub(crate) rules: Vec<RuleLine>,
-    #[serde(default)]
-    pub(crate) apps_of_user: Option<Text>,
-    #[serde(default)]
     pub(crate) forwarded: bool,
-    #[serde(default)]
     pub(crate) uplinks: Vec<Uplink>,
-    #[serde(default)]
     pub(crate) gaps: Vec<Gap>,
-    #[serde(default)]
     pub(crate) counters: Vec<Counter>,
-    #[serde(default)]
     pub(crate) peers: Vec<Peer>,
 }
 
@@ -122,19 +108,12 @@ pub(crate) struct Counter {
 #[derive(Deserialize, Default, Debug)]
 pub(crate) struct Peer {
     pub(crate) public_key: Text,
-    #[serde(default)]
     pub(crate) name: Option<Text>,
-    #[serde(default)]
     pub(crate) endpoint: Option<Text>,
-    #[serde(default)]
     pub(crate) latest_handshake: Option<u64>,
-    #[serde(default)]
     pub(crate) unanswered_handshakes: u32,
-    #[serde(default)]
     pub(crate) received_bytes: u64,
-    #[serde(default)]
     pub(crate) sent_bytes: u64,
-    #[serde(default)]
     pub(crate) post_quantum: Option<PostQuantum>,
 }
 
@@ -148,18 +127,15 @@ pub(crate) struct PostQuantum {
 pub(crate) struct Device {
     pub(crate) interface: Text,
     /// From an initiation of the device to the response.
-    #[serde(default)]
     pub(crate) handshakes: Option<Times>,
     /// Waits of packets in the fair queue.
-    #[serde(default)]
     pub(crate) waits: Option<Times>,
     /// Packets that the device has dropped, by reasons.
-    #[serde(default)]
-    pub(crate) drops: Vec<Drop>,
+    pub(crate) drops: Vec<DropCount>,
 }
 
 #[derive(Deserialize, Debug)]
-pub(crate) struct Drop {
+pub(crate) struct DropCount {
     pub(crate) reason: Text,
     pub(crate) count: u64,
 }
@@ -183,11 +159,12 @@ pub(crate) enum Verdict {
     Direct,
 }
 
-/// Connections of one application that have the same path.
+/// Connections of one user's application that have the same path.
 #[derive(Deserialize, Debug)]
 pub(crate) struct Application {
     /// Path of the program. `None` if the process is unknown.
     pub(crate) application: Option<Text>,
+    pub(crate) uid: u32,
     pub(crate) tunnel: Option<Text>,
     pub(crate) verdict: Verdict,
     pub(crate) why: Option<Text>,
@@ -207,9 +184,22 @@ pub(crate) struct Rule {
     pub(crate) processes: u64,
 }
 
+impl Tunnel {
+    /// Returns the peers that the page shows, those with the latest handshakes first.
+    pub(crate) fn shown_peers(&self) -> Vec<&Peer> {
+        let mut sorted: Vec<_> = self.peers.iter().collect();
+        sorted.sort_by_key(|peer| (Reverse(peer.latest_handshake), &peer.name));
+        sorted.truncate(MAX_PEERS);
+        sorted
+    }
+}
+
 impl Facts {
     /// Parses them.
     pub(crate) fn parse(text: &[u8]) -> Result<Self, serde_json::Error> {
         serde_json::from_slice(text)
     }
 }
+
+#[cfg(test)]
+mod tests;

@@ -1,6 +1,6 @@
 //! Requests that are refused before anything else, and headers of all answers.
 
-use crate::answer::message;
+use crate::page::answer;
 use axum::extract::Request;
 use axum::http::{HeaderMap, HeaderValue, Method, StatusCode, Version, header};
 use axum::middleware::Next;
@@ -43,7 +43,7 @@ fn refusal(method: &Method, version: Version, headers: &HeaderMap) -> Option<Res
     let host = hosts.next();
     // RFC 9112, section 3.2.
     if hosts.next().is_some() || (host.is_none() && version != Version::HTTP_10) {
-        return Some(message(
+        return Some(answer(
             StatusCode::BAD_REQUEST,
             "The request has no single Host.",
         ));
@@ -51,18 +51,19 @@ fn refusal(method: &Method, version: Version, headers: &HeaderMap) -> Option<Res
     let is_here = |host: &HeaderValue| host.to_str().is_ok_and(is_local);
     if !host.is_none_or(is_here) {
         let text = "This server has no such name. Use its address.";
-        return Some(message(StatusCode::MISDIRECTED_REQUEST, text));
+        return Some(answer(StatusCode::MISDIRECTED_REQUEST, text));
     }
     if ![Method::GET, Method::HEAD].contains(method) {
         let text = "This server answers GET and HEAD only.";
-        let refused = message(StatusCode::METHOD_NOT_ALLOWED, text);
+        let refused = answer(StatusCode::METHOD_NOT_ALLOWED, text);
         return Some(([(header::ALLOW, "GET, HEAD")], refused).into_response());
     }
-    // Browsers send this header with all requests to addresses of this machine.
+    // Browsers send this header to loopback addresses, which are potentially trustworthy (Fetch Metadata).
+    // Others, such as Safari before 16.4, are stopped by the cookie alone.
     let site = headers.get("sec-fetch-site").map(HeaderValue::as_bytes);
     if matches!(site, Some(b"cross-site" | b"same-site")) {
         let text = "A page of another site has sent this request. Open the address itself.";
-        return Some(message(StatusCode::FORBIDDEN, text));
+        return Some(answer(StatusCode::FORBIDDEN, text));
     }
     None
 }

@@ -8,8 +8,9 @@ use std::time::{Duration, Instant};
 /// Time that plots show.
 pub(crate) const WINDOW: Duration = Duration::from_secs(120);
 
-/// Series at once. Peers beyond have no plot.
-const MAX_SERIES: usize = 512;
+/// Longest time between two readings that belong together. The state is not read while no window shows
+/// the page; the average over such a time is no current rate.
+const MAX_GAP: Duration = Duration::from_secs(5);
 
 /// Readings of a series, at most: there is one a second.
 const MAX_SAMPLES: usize = 130;
@@ -77,9 +78,15 @@ pub(crate) struct History {
 }
 
 impl History {
-    /// Adds a reading. Tunnels and peers that are gone are forgotten.
+    /// Adds a reading. Removes tunnels and peers that are gone, and peers that the page does not show.
+    ///
+    /// After a gap all series begin again.
     pub(crate) fn add(&mut self, facts: &Facts, now: Instant) {
-        self.now = Some(now);
+        let before = self.now.replace(now);
+        if before.is_some_and(|at| now.saturating_duration_since(at) > MAX_GAP) {
+            self.series.clear();
+            self.waits.clear();
+        }
         for tunnel in &facts.status.tunnels {
             let sum = |of: fn(&crate::facts::Peer) -> u64| {
                 tunnel.peers.iter().map(of).fold(0, u64::saturating_add)
@@ -94,7 +101,7 @@ impl History {
             );
         }
         for tunnel in &facts.status.tunnels {
-            for peer in &tunnel.peers {
+            for peer in tunnel.shown_peers() {
                 let totals = [peer.received_bytes, peer.sent_bytes];
                 self.add_to(Kind::Peer, &tunnel.interface, &peer.public_key, totals, now);
             }
@@ -118,9 +125,7 @@ impl History {
 
     fn add_to(&mut self, kind: Kind, tunnel: &Text, name: &Text, totals: [u64; 2], now: Instant) {
         let key = (kind, tunnel.clone(), name.clone());
-        if self.series.len() < MAX_SERIES || self.series.contains_key(&key) {
-            self.series.entry(key).or_default().add(now, totals);
-        }
+        self.series.entry(key).or_default().add(now, totals);
     }
 
     /// Returns the rates of a tunnel, the oldest first.
@@ -160,7 +165,7 @@ impl History {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::facts::{Device, Peer, Status, Tunnel};
+    use crate::facts::{Device, MAX_PEERS, Peer, Status, Tunnel};
 
     fn facts(received_bytes: u64, sent_bytes: u64) -> Facts {
         let peer = Peer {
@@ -202,7 +207,7 @@ mod tests {
     }
 
     #[test]
-    fn the_window_is_short_and_what_is_gone_is_forgotten() {
+    fn the_window_is_short_and_series_of_removed_tunnels_end() {
         let (mut history, start) = (History::default(), Instant::now());
         for second in 0..1000 {
             history.add(&facts(second, 0), start + Duration::from_secs(second));
@@ -215,19 +220,50 @@ mod tests {
     }
 
     #[test]
-    fn series_are_limited() {
+    fn after_a_gap_there_is_no_rate() {
+        let (mut history, start) = (History::default(), Instant::now());
+        let home = Text::of("home");
+        history.add(&facts(0, 0), start);
+        history.add(&facts(1000, 0), start + MAX_GAP);
+        assert_eq!(history.of_tunnel(&home).len(), 1);
+        let hours = start + Duration::from_secs(10_000);
+        history.add(&facts(1_000_000, 0), hours);
+        assert!(history.of_tunnel(&home).is_empty());
+        history.add(&facts(1_000_125, 0), hours + Duration::from_secs(1));
+        let rates: Vec<_> = history
+            .of_tunnel(&home)
+            .iter()
+            .map(|it| it.rate.received)
+            .collect();
+        assert_eq!(rates, [1000.0]);
+    }
+
+    #[test]
+    fn many_peers_take_no_place_of_a_later_tunnel() {
         let mut many = facts(0, 0);
         for tunnel in &mut many.status.tunnels {
             tunnel.peers = (0..10_000)
                 .map(|number| Peer {
                     public_key: Text::of(&number.to_string()),
+                    latest_handshake: Some(number),
                     ..Peer::default()
                 })
                 .collect();
         }
-        let mut history = History::default();
-        history.add(&many, Instant::now());
-        assert_eq!(history.series.len(), MAX_SERIES);
+        let mut later = facts(0, 0);
+        for tunnel in &mut later.status.tunnels {
+            tunnel.interface = Text::of("later");
+        }
+        many.status.tunnels.append(&mut later.status.tunnels);
+        let (mut history, start) = (History::default(), Instant::now());
+        for second in 0..2 {
+            history.add(&many, start + Duration::from_secs(second));
+        }
+        // Two tunnels, the peers that the page shows, and the peer of the later tunnel.
+        assert_eq!(history.series.len(), 2 + MAX_PEERS + 1);
+        assert_eq!(history.of_tunnel(&Text::of("later")).len(), 1);
+        let home = Text::of("home");
+        assert_eq!(history.of_peer(&home, &Text::of("9999")).len(), 1);
     }
 
     #[test]

@@ -1,12 +1,14 @@
-//! The newest state, which all browsers share. The parent reads it when a browser waits for it.
+//! The newest state, which all windows share. The parent reads it when a window waits for it.
 
 use crate::facts::Facts;
 use crate::history::History;
 use crate::page;
 use crate::sessions::Sessions;
 use crate::text::Text;
+use axum::body::Bytes;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
+use taupe_web_link::Secret;
 use tokio::sync::{Notify, watch};
 
 /// Shortest time between two readings.
@@ -20,36 +22,62 @@ const PATIENCE: Duration = Duration::from_secs(8);
 pub(crate) struct View {
     at: Instant,
     pub(crate) content: Arc<str>,
+    /// The content as an event of a stream.
+    pub(crate) event: Bytes,
 }
 
-/// Parts that the connections of all browsers share.
+/// Parts that all connections share.
 pub(crate) struct Live {
+    /// Value that each event repeats. Requests do not contain it, so another program that later listens
+    /// at the same address does not know it.
+    run: Secret,
     sessions: Mutex<Sessions>,
     history: Mutex<History>,
     view: watch::Sender<Option<View>>,
     wanted: Notify,
+    /// Number of the token that has admitted the latest browser.
+    admitted: watch::Sender<u32>,
 }
 
 impl Live {
-    pub(crate) fn new(sessions: Sessions) -> Self {
+    pub(crate) fn new(sessions: Sessions, run: Secret) -> Self {
         Self {
+            run,
             sessions: Mutex::new(sessions),
             history: Mutex::default(),
             view: watch::Sender::new(None),
             wanted: Notify::new(),
+            admitted: watch::Sender::new(0),
         }
+    }
+
+    /// Returns the value that each event repeats.
+    pub(crate) fn run(&self) -> String {
+        self.run.reveal()
     }
 
     pub(crate) fn sessions(&self) -> MutexGuard<'_, Sessions> {
         self.sessions.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Waits until a browser wants a state that is not there.
+    /// Exchanges the token of a browser for a session.
+    pub(crate) fn admit(&self, token: &str) -> Option<Secret> {
+        let (session, number) = self.sessions().exchange(token, Instant::now())?;
+        self.admitted.send_replace(number);
+        Some(session)
+    }
+
+    /// Returns the numbers of tokens that admit browsers.
+    pub(crate) fn admissions(&self) -> watch::Receiver<u32> {
+        self.admitted.subscribe()
+    }
+
+    /// Waits until a window wants a state that is not there.
     pub(crate) async fn wanted(&self) {
         self.wanted.notified().await;
     }
 
-    /// Shows a state to all browsers.
+    /// Shows a state in all windows.
     pub(crate) fn publish(&self, facts: &Facts) {
         let now = Instant::now();
         let mut history = self.history.lock().unwrap_or_else(PoisonError::into_inner);
@@ -57,14 +85,20 @@ impl Live {
         self.show(page::content(facts, &history), now);
     }
 
-    /// Shows all browsers why there is no state.
+    /// Shows in all windows the reason why there is no state.
     pub(crate) fn publish_error(&self, reason: &Text) {
         self.show(page::unreadable(reason), Instant::now());
     }
 
     fn show(&self, content: maud::Markup, at: Instant) {
-        let content = content.into_string().into();
-        self.view.send_replace(Some(View { at, content }));
+        let content = content.into_string();
+        // The content has no line feeds, which would end the line.
+        let event = format!("event: state\ndata: {}\ndata: {content}\n\n", self.run());
+        self.view.send_replace(Some(View {
+            at,
+            content: content.into(),
+            event: event.into(),
+        }));
     }
 
     /// Returns a state that is no older than a second, or none if the parent takes too long.

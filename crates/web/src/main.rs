@@ -10,8 +10,8 @@
 //! | `live.rs` | the newest state, which all browsers share |
 //! | `connections.rs` | connections and their limits |
 //! | `guard.rs` | requests that are refused; headers of all answers |
-//! | `sessions.rs` | the token and the sessions |
-//! | `site.rs`, `answer.rs` | answers to requests |
+//! | `sessions.rs` | the token and the session |
+//! | `site.rs` | answers to requests |
 //! | `events.rs` | streams of events |
 //! | `facts.rs`, `text.rs` | the state as it is received |
 //! | `history.rs` | rates of the last two minutes |
@@ -19,8 +19,6 @@
 
 #![forbid(unsafe_code)]
 
-#[cfg(target_os = "linux")]
-mod answer;
 #[cfg(target_os = "linux")]
 mod connections;
 #[cfg(target_os = "linux")]

@@ -8,6 +8,9 @@ mod units;
 use crate::facts::{Facts, State, Tunnel};
 use crate::history::{History, Rate};
 use crate::text::Text;
+use applications::Blocked;
+use axum::http::StatusCode;
+use axum::response::{Html, IntoResponse as _, Response};
 use maud::{DOCTYPE, Markup, html};
 
 /// Seconds after which a browser without scripts loads the page again.
@@ -19,12 +22,12 @@ pub(crate) const NO_SESSION: &str = "This browser has no session. Open the addre
 pub(crate) const NO_TOKEN: &str = "This address has been used, or is older than 60 seconds. Press Enter \
     in the terminal of `taupe web` for a new one, or start it again.";
 
-/// Returns the page around a content.
-pub(crate) fn whole(content: &str) -> Markup {
+/// Returns the page with a content. Each event repeats the value `run`.
+pub(crate) fn full(content: &str, run: &str) -> Markup {
     let body = html! {
         a.skip href="#main" { "Skip to the state" }
         header.top {
-            p.brand { img src="/icon.svg" alt="" width="28" height="28"; "Taupe" }
+            p.brand { img src="icon.svg" alt="" width="28" height="28"; "Taupe" }
             p #live.live { "read when the page was loaded" }
         }
         main #main tabindex="-1" { (maud::PreEscaped(content)) }
@@ -33,14 +36,18 @@ pub(crate) fn whole(content: &str) -> Markup {
             code { "taupe reload" } " change it."
         }
     };
-    document("Taupe", true, &body)
+    document("Taupe", Some(run), &body)
 }
 
-/// Returns a page with one sentence.
-pub(crate) fn message(text: &str) -> Markup {
+/// Returns an answer with one sentence.
+pub(crate) fn answer(status: StatusCode, text: &str) -> Response {
+    (status, Html(message(text).into_string())).into_response()
+}
+
+fn message(text: &str) -> Markup {
     let body = html! {
         header.top {
-            p.brand { img src="/icon.svg" alt="" width="28" height="28"; "Taupe" }
+            p.brand { img src="icon.svg" alt="" width="28" height="28"; "Taupe" }
         }
         main #main {
             section.hero.none aria-labelledby="state" {
@@ -49,10 +56,10 @@ pub(crate) fn message(text: &str) -> Markup {
             }
         }
     };
-    document("Taupe", false, &body)
+    document("Taupe", None, &body)
 }
 
-fn document(title: &str, is_live: bool, body: &Markup) -> Markup {
+fn document(title: &str, run: Option<&str>, body: &Markup) -> Markup {
     html! {
         (DOCTYPE)
         html lang="en" {
@@ -61,10 +68,10 @@ fn document(title: &str, is_live: bool, body: &Markup) -> Markup {
                 meta name="viewport" content="width=device-width, initial-scale=1";
                 meta name="color-scheme" content="light dark";
                 title { (title) }
-                link rel="icon" href="/icon.svg" type="image/svg+xml";
-                link rel="stylesheet" href="/style.css";
-                @if is_live {
-                    script src="/script.js" defer {}
+                link rel="icon" href="icon.svg" type="image/svg+xml";
+                link rel="stylesheet" href="style.css";
+                @if let Some(run) = run {
+                    script src="script.js" data-run=(run) defer {}
                     noscript { meta http-equiv="refresh" content=(RELOAD); }
                 }
             }
@@ -98,19 +105,22 @@ pub(crate) fn content(facts: &Facts, history: &History) -> Markup {
 
 fn hero(facts: &Facts, history: &History) -> Markup {
     let tunnels = &facts.status.tunnels;
+    let blocked = Blocked::of(facts);
     let Some(worst) = tunnels.iter().map(|it| it.state).max() else {
         return html! {
             section.hero.none aria-labelledby="state" data-title="no tunnel" {
-                h1 #state { "No tunnel is up" }
-                p { code { "taupe up" } " brings one up. All applications use the network directly." }
+                h1 #state { "Taupe has no tunnel up here" }
+                p { code { "taupe up" } " brings one up." }
+                @if !blocked.is_empty() {
+                    ul.reasons aria-label="Reasons" { (blocked.items()) }
+                }
             }
         };
     };
-    let blocked = applications::blocked(facts);
     let headline = headline(tunnels);
     let has_reasons = tunnels.iter().any(|it| !it.findings.is_empty()) || !blocked.is_empty();
     html! {
-        section.hero.(class(worst)) aria-labelledby="state" data-title=(headline) {
+        section.hero.(word(worst)) aria-labelledby="state" data-title=(headline) {
             (sign(worst))
             h1 #state { (headline) }
             p.sum { (sum(tunnels, history)) }
@@ -119,7 +129,7 @@ fn hero(facts: &Facts, history: &History) -> Markup {
                     ul.tunnels {
                         @for tunnel in tunnels {
                             li {
-                                a.pill.(class(tunnel.state)) href={ "#tunnel-" (tunnel.interface) } {
+                                a.pill.(word(tunnel.state)) href={ "#tunnel-" (tunnel.interface) } {
                                     (tunnel.interface) " is " (word(tunnel.state))
                                 }
                             }
@@ -137,9 +147,7 @@ fn hero(facts: &Facts, history: &History) -> Markup {
                             }
                         }
                     }
-                    @for one in blocked {
-                        li { (applications::sentence(one)) }
-                    }
+                    (blocked.items())
                 }
             }
         }
@@ -198,10 +206,6 @@ const fn word(state: State) -> &'static str {
         State::Degraded => "degraded",
         State::Down => "down",
     }
-}
-
-const fn class(state: State) -> &'static str {
-    word(state)
 }
 
 /// Returns a text with its commands, which are between backticks, as such.

@@ -2,11 +2,12 @@
 
 use crate::connections;
 use crate::live::Live;
-use crate::parent::{Messages, Parent};
+use crate::parent::{Parent, Received};
 use crate::sessions::Sessions;
 use crate::site::{Site, routes};
 use rustix::fs::{OFlags, fcntl_getfl, fcntl_setfl};
 use rustix::process::{Signal, set_parent_process_death_signal};
+use std::fmt;
 use std::fs::File;
 use std::io::{self, Write as _};
 use std::net::TcpListener;
@@ -17,10 +18,11 @@ use std::sync::Arc;
 use std::task::Context;
 use std::time::Instant;
 use taupe_confine::{
-    LayerState, OnViolation, Rights, enter_empty_root, lists, restrict_calls, restrict_thread,
+    LayerState, LayerStatus, OnViolation, Rights, enter_empty_root, enter_unused_user, lists,
+    restrict_calls, restrict_thread,
 };
-use taupe_web_link::{Start, ToParent, ToServer, receive};
-use tokio::sync::mpsc::channel;
+use taupe_web_link::{Extent, Layer, Secret, Start, ToParent, ToServer, receive};
+use tokio::sync::mpsc::{Receiver, Sender, channel};
 
 const VERSION: &str = env!("CARGO_PKG_VERSION");
 
@@ -39,6 +41,11 @@ enum WebError {
     Loop(#[source] io::Error),
     #[error("cannot accept connections: {0}")]
     Accept(#[source] io::Error),
+    #[error(
+        "this kernel permits neither an empty root directory nor Landlock nor seccomp, so requests would be \
+         parsed with the rights of root; `taupe status` shows the state without a page"
+    )]
+    NotConfined,
 }
 
 pub(crate) fn main() -> ExitCode {
@@ -68,11 +75,7 @@ fn run() -> Result<(), WebError> {
             taupe: start.version,
         });
     }
-    // The list of calls refuses to change this.
-    let _ = set_parent_process_death_signal(Some(Signal::KILL));
-    // This takes CAP_SYS_ADMIN, which a service may not have. The list of calls refuses paths too.
-    let _ = enter_empty_root();
-    let layers = restrict_thread(&Rights::none());
+    let before = confine_thread();
     let event_loop = tokio::runtime::Builder::new_current_thread()
         .enable_io()
         .enable_time()
@@ -81,16 +84,61 @@ fn run() -> Result<(), WebError> {
     event_loop.block_on(async {
         let server = Server::open(start, listeners, socket).map_err(WebError::Socket)?;
         let calls = restrict_calls(&lists::WEB, OnViolation::from_environment());
-        for status in layers.iter().chain([&calls]) {
-            if let LayerState::Missing(_) = status.state {
-                say(&format!(
-                    "[!] {} is less confined: {status}",
-                    lists::WEB.process
-                ));
-            }
+        let layers: Vec<_> = before.into_iter().chain([layer(&calls)]).collect();
+        if !layers.iter().any(is_barrier) {
+            return Err(WebError::NotConfined);
         }
-        server.run().await
+        server.run(layers).await
     })
+}
+
+/// Takes rights from the only thread. Returns the layers.
+fn confine_thread() -> Vec<Layer> {
+    let step = |name: &str, done: Result<(), &dyn fmt::Display>| Layer {
+        extent: done.map_or(Extent::None, |()| Extent::Full),
+        text: match done {
+            Ok(()) => name.to_owned(),
+            Err(error) => format!("no {name} ({error})"),
+        },
+    };
+    // These take capabilities that a service may not have.
+    let root = enter_empty_root();
+    let user = enter_unused_user();
+    // The list of calls refuses to change this. A change of the user would end it.
+    let _ = set_parent_process_death_signal(Some(Signal::KILL));
+    let thread = restrict_thread(&Rights::none());
+    let root = step(EMPTY_ROOT, root.as_ref().map(|()| ()).map_err(|it| it as _));
+    let user = step(
+        "user of its own",
+        user.as_ref().map(|()| ()).map_err(|it| it as _),
+    );
+    [root, user]
+        .into_iter()
+        .chain(thread.iter().map(layer))
+        .collect()
+}
+
+const EMPTY_ROOT: &str = "empty root directory";
+
+fn layer(status: &LayerStatus) -> Layer {
+    Layer {
+        text: status.to_string(),
+        extent: match status.state {
+            LayerState::Holds => Extent::Full,
+            LayerState::Partly(_) => Extent::Partial,
+            LayerState::Missing(_) => Extent::None,
+        },
+    }
+}
+
+/// Returns true if a layer by itself keeps an attacker from opening files.
+fn is_barrier(layer: &Layer) -> bool {
+    let barriers = [
+        EMPTY_ROOT,
+        taupe_confine::Layer::Paths.name(),
+        taupe_confine::Layer::Calls.name(),
+    ];
+    layer.extent != Extent::None && barriers.iter().any(|name| layer.text.starts_with(name))
 }
 
 fn take_standard_input() -> io::Result<OwnedFd> {
@@ -106,14 +154,14 @@ struct Server {
     tcp: Option<tokio::net::TcpListener>,
     unix: Option<tokio::net::UnixListener>,
     parent: Parent,
-    messages: Messages,
+    messages: Receiver<Received>,
     site: Arc<Site>,
 }
 
 impl Server {
     fn open(start: Start, listeners: Vec<OwnedFd>, socket: OwnedFd) -> io::Result<Self> {
         let mut listeners = listeners.into_iter();
-        let tcp = listeners.by_ref().take(start.port.iter().len()).next();
+        let tcp = listeners.by_ref().take(start.has_tcp.into()).next();
         let unix = listeners.by_ref().take(start.has_unix.into()).next();
         for file in tcp.iter().chain(&unix) {
             fcntl_setfl(file, fcntl_getfl(file)? | OFlags::NONBLOCK)?;
@@ -123,73 +171,68 @@ impl Server {
         let (parent, messages) = Parent::begin(socket)?;
         let mut sessions = Sessions::default();
         sessions.offer(start.token, Instant::now());
+        let live = Live::new(sessions, Secret::random()?);
         Ok(Self {
             tcp: tcp.transpose()?,
             unix: unix.transpose()?,
             parent,
             messages,
-            site: Arc::new(Site::new(Live::new(sessions), start.port)),
+            site: Arc::new(Site::new(live, &start.path)?),
         })
     }
 
     /// Serves until the parent ends, or a socket fails.
-    async fn run(self) -> Result<(), WebError> {
-        let Self {
-            tcp,
-            unix,
-            parent,
-            messages,
-            site,
-        } = self;
-        let (failed, mut failures) = channel(1);
-        let places = connections::places();
-        let router = routes(Arc::clone(&site));
-        if let Some(tcp) = tcp {
-            let (router, places, failed) = (router.clone(), Arc::clone(&places), failed.clone());
-            tokio::spawn(async move {
-                let accept = |context: &mut Context<'_>| {
-                    tcp.poll_accept(context).map_ok(|(stream, _)| stream)
-                };
-                let error = connections::serve(accept, router, places).await;
-                let _ = failed.send(WebError::Accept(error)).await;
-            });
+    async fn run(self, layers: Vec<Layer>) -> Result<(), WebError> {
+        let (end, mut ends) = channel(1);
+        let router = routes(Arc::clone(&self.site));
+        if let Some(tcp) = self.tcp {
+            let accept = move |context: &mut Context<'_>| {
+                tcp.poll_accept(context).map_ok(|(stream, _)| stream)
+            };
+            let serve = connections::serve(accept, router.clone());
+            spawn(&end, async { Err(WebError::Accept(serve.await)) });
         }
-        if let Some(unix) = unix {
-            let failed = failed.clone();
-            tokio::spawn(async move {
-                let accept = |context: &mut Context<'_>| {
-                    unix.poll_accept(context).map_ok(|(stream, _)| stream)
-                };
-                let error = connections::serve(accept, router, places).await;
-                let _ = failed.send(WebError::Accept(error)).await;
-            });
+        if let Some(unix) = self.unix {
+            let accept = move |context: &mut Context<'_>| {
+                unix.poll_accept(context).map_ok(|(stream, _)| stream)
+            };
+            let serve = connections::serve(accept, router);
+            spawn(&end, async { Err(WebError::Accept(serve.await)) });
         }
-        parent.send(ToParent::Serving).map_err(WebError::Socket)?;
-        let parent = Arc::new(parent);
-        let (asking, asking_site, asking_failed) =
-            (Arc::clone(&parent), Arc::clone(&site), failed.clone());
-        tokio::spawn(async move {
-            if let Err(error) = asking.ask(&asking_site.live).await {
-                let _ = asking_failed.send(WebError::Socket(error)).await;
-            }
+        let parent = Arc::new(self.parent);
+        let serving = ToParent::Serving(layers);
+        if !parent.send(&serving).map_err(WebError::Socket)? {
+            return Ok(());
+        }
+        let parts = || (Arc::clone(&parent), Arc::clone(&self.site.live));
+        let (requesting, live) = parts();
+        spawn(&end, async move {
+            let ended = requesting.request_states(&live).await;
+            ended.map_err(WebError::Socket)
         });
-        tokio::spawn(async move {
-            let listened = parent.listen(messages, &site.live).await;
-            let error = listened
-                .err()
-                .unwrap_or(io::ErrorKind::UnexpectedEof.into());
-            let _ = failed.send(WebError::Socket(error)).await;
+        let (reporting, live) = parts();
+        spawn(&end, async move {
+            let ended = reporting.report_browsers(&live).await;
+            ended.map_err(WebError::Socket)
         });
-        match failures.recv().await {
-            Some(WebError::Socket(error)) if is_end(&error) => Ok(()),
-            Some(error) => Err(error),
-            None => Ok(()),
-        }
+        let (listening, live) = parts();
+        spawn(&end, async move {
+            let ended = listening.listen(self.messages, &live).await;
+            ended.map_err(WebError::Socket)
+        });
+        // This function has a sender too, so there is always one.
+        ends.recv().await.unwrap_or(Ok(()))
     }
 }
 
-/// Returns true if the parent has ended, with which this process ends too.
-fn is_end(error: &io::Error) -> bool {
-    let ends = [io::ErrorKind::UnexpectedEof, io::ErrorKind::BrokenPipe];
-    ends.contains(&error.kind())
+/// Starts a task whose end is that of the process.
+fn spawn(
+    end: &Sender<Result<(), WebError>>,
+    task: impl Future<Output = Result<(), WebError>> + Send + 'static,
+) {
+    let end = end.clone();
+    tokio::spawn(async move {
+        let ended = task.await;
+        let _ = end.send(ended).await;
+    });
 }

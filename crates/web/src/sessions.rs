@@ -1,49 +1,42 @@
-//! Sessions of browsers: a token admits one browser once, which then has a session.
+//! The session of a browser: a token admits one browser once, which then has the session.
 
-use std::collections::VecDeque;
 use std::time::{Duration, Instant};
-use taupe_web_link::Secret;
+use taupe_web_link::{Secret, Token};
 
 /// Time in which a token must be used.
 pub(crate) const TOKEN_TIME: Duration = Duration::from_secs(60);
 
-/// Sessions at once. The oldest ends when there are more.
-const MAX_SESSIONS: usize = 8;
-
-/// The token that is valid, and the sessions of this process.
+/// The token that is valid, and the session of this process.
 #[derive(Default)]
 pub(crate) struct Sessions {
-    token: Option<(Secret, Instant)>,
-    sessions: VecDeque<Secret>,
+    token: Option<(Token, Instant)>,
+    session: Option<Secret>,
 }
 
 impl Sessions {
-    /// Makes a token valid, in place of the one before.
-    pub(crate) fn offer(&mut self, token: Secret, now: Instant) {
-        self.token = Some((token, now));
+    /// Makes a token valid, in place of the one before. Ends the session: the user has asked for a token
+    /// because another user may have it.
+    pub(crate) fn offer(&mut self, token: Token, now: Instant) {
+        (self.token, self.session) = (Some((token, now)), None);
     }
 
-    /// Exchanges the token for a new session. A wrong token does not end the right one, so that nobody
-    /// can lock the user out.
-    pub(crate) fn exchange(&mut self, token: &str, now: Instant) -> Option<Secret> {
+    /// Exchanges the token for a session. Returns the number of the token too. A wrong token does not end
+    /// the right one, so that nobody can lock the user out.
+    pub(crate) fn exchange(&mut self, token: &str, now: Instant) -> Option<(Secret, u32)> {
         let token = Secret::parse(token)?;
-        let is_valid = |(valid, since): &mut (Secret, Instant)| {
-            now.saturating_duration_since(*since) < TOKEN_TIME && valid.is_equal(&token)
+        let is_valid = |(valid, since): &mut (Token, Instant)| {
+            now.saturating_duration_since(*since) < TOKEN_TIME && valid.secret.is_equal(&token)
         };
-        self.token.take_if(is_valid)?;
+        let (used, _) = self.token.take_if(is_valid)?;
         let session = Secret::random().ok()?;
-        self.sessions.truncate(MAX_SESSIONS - 1);
-        self.sessions.push_front(session.clone());
-        Some(session)
+        self.session = Some(session.clone());
+        Some((session, used.number))
     }
 
-    /// Checks a session. The time does not depend on which digits differ.
-    pub(crate) fn admits(&self, session: &str) -> bool {
-        let Some(session) = Secret::parse(session) else {
-            return false;
-        };
-        let equal = self.sessions.iter().filter(|one| one.is_equal(&session));
-        equal.count() > 0
+    /// Checks a session. The time does not depend on the digits that differ.
+    pub(crate) fn admits(&self, session: &Secret) -> bool {
+        let current = self.session.as_ref();
+        current.is_some_and(|it| it.is_equal(session))
     }
 }
 
@@ -53,18 +46,24 @@ mod tests {
 
     fn with_token() -> (Sessions, String, Instant) {
         let (mut sessions, now) = (Sessions::default(), Instant::now());
-        let token = Secret::random().expect("randomness");
-        sessions.offer(token.clone(), now);
-        (sessions, token.reveal(), now)
+        let secret = Secret::random().expect("randomness");
+        let text = secret.reveal();
+        sessions.offer(Token { number: 1, secret }, now);
+        (sessions, text, now)
+    }
+
+    fn admits(sessions: &Sessions, text: &str) -> bool {
+        Secret::parse(text).is_some_and(|it| sessions.admits(&it))
     }
 
     #[test]
     fn a_token_admits_once() {
         let (mut sessions, token, now) = with_token();
-        let session = sessions.exchange(&token, now).expect("valid");
-        assert!(sessions.admits(&session.reveal()));
+        let (session, number) = sessions.exchange(&token, now).expect("valid");
+        assert_eq!(number, 1);
+        assert!(sessions.admits(&session));
         assert!(sessions.exchange(&token, now).is_none());
-        assert!(!sessions.admits(&token));
+        assert!(!admits(&sessions, &token) && sessions.admits(&session));
     }
 
     #[test]
@@ -81,28 +80,25 @@ mod tests {
         let other = Secret::random().expect("randomness").reveal();
         for wrong in ["", "0", &other, &token.to_uppercase(), &format!("{token}0")] {
             assert!(sessions.exchange(wrong, now).is_none(), "{wrong}");
-            assert!(!sessions.admits(wrong), "{wrong}");
+            assert!(!admits(&sessions, wrong), "{wrong}");
         }
         assert!(sessions.exchange(&token, now).is_some());
     }
 
     #[test]
-    fn another_token_replaces_the_one_before_and_sessions_are_few() {
+    fn another_token_ends_the_session_and_the_token_before() {
         let (mut sessions, token, now) = with_token();
-        let mut cookies = Vec::new();
-        for _ in 0..=MAX_SESSIONS {
-            let next = Secret::random().expect("randomness");
-            sessions.offer(next.clone(), now);
-            cookies.extend(sessions.exchange(&next.reveal(), now));
-        }
+        let next = |number| Token {
+            number,
+            secret: Secret::random().expect("randomness"),
+        };
+        let second = next(2);
+        sessions.offer(second.clone(), now);
         assert!(sessions.exchange(&token, now).is_none());
-        let admitted: Vec<_> = cookies
-            .iter()
-            .map(|it| sessions.admits(&it.reveal()))
-            .collect();
-        assert_eq!(
-            admitted,
-            [[false].as_slice(), &[true; MAX_SESSIONS]].concat()
-        );
+        let text = second.secret.reveal();
+        let (session, number) = sessions.exchange(&text, now).expect("valid");
+        assert!(sessions.admits(&session) && number == 2);
+        sessions.offer(next(3), now);
+        assert!(!sessions.admits(&session));
     }
 }

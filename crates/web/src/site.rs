@@ -1,19 +1,19 @@
 //! Answers to requests.
 
-use crate::answer::message;
-use crate::connections::IsStream;
+use crate::connections::Admission;
 use crate::events::{self, Events};
 use crate::guard::guard;
 use crate::live::Live;
-use crate::page;
+use crate::page::{self, answer};
 use axum::body::Body;
-use axum::extract::State;
+use axum::extract::{Request, State};
 use axum::http::{HeaderMap, HeaderValue, Method, StatusCode, Uri, header};
+use axum::middleware::Next;
 use axum::response::{Html, IntoResponse as _, Response};
 use axum::routing::get;
 use axum::{Extension, Router, middleware};
+use std::io;
 use std::sync::Arc;
-use std::time::Instant;
 use taupe_web_link::Secret;
 use tokio::sync::Semaphore;
 
@@ -25,44 +25,57 @@ const ICON: &str = include_str!("icon.svg");
 pub(crate) struct Site {
     pub(crate) live: Arc<Live>,
     streams: Arc<Semaphore>,
-    /// Name of the cookie. Cookies of one address are shared by all its ports, so it contains the port.
+    /// Path of the page. Browsers send the cookie to all ports of an address, but only with paths below
+    /// this one, which programs at other ports do not know.
+    path: String,
+    /// Name of the cookie. Several servers may have the same address.
     cookie: String,
 }
 
 impl Site {
-    pub(crate) fn new(live: Live, port: Option<u16>) -> Self {
-        Self {
+    pub(crate) fn new(live: Live, path: &Secret) -> io::Result<Self> {
+        Ok(Self {
             live: Arc::new(live),
             streams: events::places(),
-            cookie: format!("taupe-web-{}", port.unwrap_or_default()),
-        }
+            path: format!("/{}/", path.reveal()),
+            cookie: format!("taupe-web-{}", Secret::random()?.reveal()),
+        })
     }
 
-    /// Returns true if a request has the cookie of a session.
-    fn admits(&self, headers: &HeaderMap) -> bool {
+    /// Returns the session whose cookie a request has.
+    fn session(&self, headers: &HeaderMap) -> Option<Secret> {
         let lines = headers.get_all(header::COOKIE).into_iter();
         let lines = lines.filter_map(|line| line.to_str().ok());
         let pairs = lines.flat_map(|line| line.split(';'));
         let mut values = pairs.filter_map(|pair| {
             let (name, value) = pair.trim().split_once('=')?;
-            (name == self.cookie).then_some(value)
+            Secret::parse(value).filter(|_| name == self.cookie)
         });
         let sessions = self.live.sessions();
-        values.any(|value| sessions.admits(value))
+        values.find(|value| sessions.admits(value))
+    }
+
+    /// Returns the token in an address.
+    fn token<'a>(&self, uri: &'a Uri) -> Option<&'a str> {
+        let query = uri.query().filter(|_| uri.path() == self.path)?;
+        query
+            .split('&')
+            .find_map(|pair| pair.strip_prefix("token="))
     }
 
     /// Returns the answer that gives a browser the cookie, and takes the token from its address.
     fn admitted(&self, session: &Secret) -> Response {
-        let session = session.reveal();
         let cookie = format!(
-            "{}={session}; HttpOnly; SameSite=Strict; Path=/",
-            self.cookie
+            "{}={}; HttpOnly; SameSite=Strict; Path={}",
+            self.cookie,
+            session.reveal(),
+            self.path
         );
-        let headers = [
-            (header::SET_COOKIE, cookie),
-            (header::LOCATION, "/".to_owned()),
-        ];
-        (StatusCode::SEE_OTHER, headers).into_response()
+        ([(header::SET_COOKIE, cookie)], self.to_page()).into_response()
+    }
+
+    fn to_page(&self) -> Response {
+        (StatusCode::SEE_OTHER, [(header::LOCATION, &*self.path)]).into_response()
     }
 }
 
@@ -71,69 +84,80 @@ pub(crate) fn routes(site: Arc<Site>) -> Router {
     let file = |media_type: &'static str, text: &'static str| {
         get(async move || ([(header::CONTENT_TYPE, media_type)], text))
     };
+    let below = |name: &str| format!("{}{name}", site.path);
+    let style = file("text/css; charset=utf-8", STYLE);
+    let icon = file("image/svg+xml", ICON);
+    let script = file("text/javascript; charset=utf-8", SCRIPT);
     Router::new()
-        .route("/", get(show_page))
-        .route("/events", get(stream))
-        .route("/script.js", file("text/javascript; charset=utf-8", SCRIPT))
-        .fallback(async || message(StatusCode::NOT_FOUND, "There is no such page."))
+        .route(&site.path, get(show_page))
+        .route(&below("events"), get(stream))
+        .route(&below("script.js"), script)
+        .fallback(async || answer(StatusCode::NOT_FOUND, "There is no such page."))
         .layer(middleware::from_fn_with_state(
             Arc::clone(&site),
             require_session,
         ))
-        // The page without a session has these two.
-        .route("/style.css", file("text/css; charset=utf-8", STYLE))
-        .route("/icon.svg", file("image/svg+xml", ICON))
+        // Pages without a session have these.
+        .route(&below("style.css"), style.clone())
+        .route(&below("icon.svg"), icon.clone())
+        .route("/style.css", style)
+        .route("/icon.svg", icon)
         .layer(middleware::from_fn(guard))
         .with_state(site)
 }
 
 async fn require_session(
     State(site): State<Arc<Site>>,
-    request: axum::extract::Request,
-    next: middleware::Next,
+    Extension(admission): Extension<Admission>,
+    mut request: Request,
+    next: Next,
 ) -> Response {
-    let token = token(request.uri());
-    if site.admits(request.headers()) {
-        return match token {
-            Some(_) => (StatusCode::SEE_OTHER, [(header::LOCATION, "/")]).into_response(),
-            None => next.run(request).await,
-        };
+    let token = site.token(request.uri());
+    if let Some(session) = site.session(request.headers()) {
+        admission.set();
+        if token.is_some() {
+            return site.to_page();
+        }
+        request.extensions_mut().insert(session);
+        return next.run(request).await;
     }
-    let Some(token) = token else {
-        return message(StatusCode::FORBIDDEN, page::NO_SESSION);
+    let Some(token) = token.filter(|_| is_navigation(&request)) else {
+        return answer(StatusCode::FORBIDDEN, page::NO_SESSION);
     };
-    // Previews of links send HEAD.
-    if *request.method() != Method::GET {
-        return message(StatusCode::FORBIDDEN, page::NO_SESSION);
-    }
-    let session = site.live.sessions().exchange(token, Instant::now());
-    match session {
+    match site.live.admit(token) {
         Some(session) => site.admitted(&session),
-        None => message(StatusCode::FORBIDDEN, page::NO_TOKEN),
+        None => answer(StatusCode::FORBIDDEN, page::NO_TOKEN),
     }
 }
 
-/// Returns the token in an address.
-fn token(uri: &Uri) -> Option<&str> {
-    let query = uri.query().filter(|_| uri.path() == "/")?;
-    query
-        .split('&')
-        .find_map(|pair| pair.strip_prefix("token="))
+/// Returns true if the user opens an address. A program that loads it beforehand must not use up the
+/// token.
+fn is_navigation(request: &Request) -> bool {
+    let mut purposes = ["sec-purpose", "purpose", "x-moz"]
+        .iter()
+        .filter_map(|name| request.headers().get(*name));
+    let is_prefetch = |value: &HeaderValue| {
+        let text = value.to_str().unwrap_or_default();
+        text.contains("prefetch") || text.contains("preview")
+    };
+    *request.method() == Method::GET && !purposes.any(is_prefetch)
 }
 
 async fn show_page(State(site): State<Arc<Site>>) -> Response {
     match site.live.fresh().await {
-        Some(view) => Html(page::whole(&view.content).into_string()).into_response(),
+        Some(view) => {
+            Html(page::full(&view.content, &site.live.run()).into_string()).into_response()
+        }
         None => {
             let text = "`taupe web` does not answer. Its output may say why.";
-            message(StatusCode::SERVICE_UNAVAILABLE, text)
+            answer(StatusCode::SERVICE_UNAVAILABLE, text)
         }
     }
 }
 
 async fn stream(
     State(site): State<Arc<Site>>,
-    Extension(is_stream): Extension<IsStream>,
+    Extension(session): Extension<Secret>,
     method: Method,
 ) -> Response {
     let kind = HeaderValue::from_static("text/event-stream");
@@ -141,11 +165,10 @@ async fn stream(
     if method == Method::HEAD {
         return (kind, "").into_response();
     }
-    let Some(events) = Events::begin(&site.live, &site.streams) else {
+    let Some(events) = Events::begin(&site.live, &site.streams, session) else {
         let text = "Too many windows show this page. Close one.";
-        return message(StatusCode::SERVICE_UNAVAILABLE, text);
+        return answer(StatusCode::SERVICE_UNAVAILABLE, text);
     };
-    is_stream.set();
     (kind, Body::new(events)).into_response()
 }
 

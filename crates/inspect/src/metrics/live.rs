@@ -9,6 +9,9 @@ use std::collections::{BTreeMap, BTreeSet};
 /// Applications in the list, at most. Those that are blocked come first.
 const MAX_APPLICATIONS: usize = 300;
 
+/// Applications of one user, at most, so that a user cannot crowd out those of others.
+const MAX_OF_USER: usize = 50;
+
 /// Remote addresses of an application, at most.
 const MAX_REMOTES: usize = 3;
 
@@ -28,6 +31,8 @@ pub struct Facts {
     pub applications: Vec<ApplicationFacts>,
     /// True if there are more of them.
     pub applications_truncated: bool,
+    /// Number of blocked applications that are not in the list.
+    pub blocked_left_out: u64,
     /// Reason why there are none.
     pub flows_error: Option<String>,
     /// Rules of tunnels.
@@ -63,11 +68,13 @@ pub struct DropFacts {
     pub count: u64,
 }
 
-/// Connections of one program that have the same path for the same reason.
+/// Connections of one user's program that have the same path for the same reason.
 #[derive(Serialize)]
 #[expect(missing_docs, reason = "members of JSON whose names say it")]
 pub struct ApplicationFacts {
     pub application: Option<String>,
+    /// User of the sockets.
+    pub uid: u32,
     pub tunnel: Option<String>,
     pub verdict: Verdict,
     pub why: Option<String>,
@@ -104,12 +111,16 @@ impl Facts {
         } = status::look_with_devices(files)?;
         let mut metrics = Metrics::of("", &status, devices);
         metrics.count_processes(rules);
-        let (mut applications, mut is_truncated, flows_error) = match flows {
+        let (applications, is_truncated, flows_error) = match flows {
             Ok(flows) => (by_application(&flows.flows), flows.truncated, None),
             Err(error) => (Vec::new(), false, Some(error)),
         };
-        is_truncated |= applications.len() > MAX_APPLICATIONS;
-        applications.truncate(MAX_APPLICATIONS);
+        let Limited {
+            applications,
+            left_out,
+            blocked_left_out,
+        } = limited(applications);
+        let is_truncated = is_truncated || left_out > 0;
         let tunnels = metrics.tunnels.into_iter();
         let rules = tunnels.flat_map(|tunnel| {
             let of_rule = move |figures: ApplicationFigures| RuleFacts {
@@ -126,6 +137,7 @@ impl Facts {
             devices: metrics.devices.iter().map(DeviceFacts::of).collect(),
             applications,
             applications_truncated: is_truncated,
+            blocked_left_out,
             flows_error,
             rules: rules.collect(),
             status,
@@ -172,6 +184,7 @@ fn by_application(flows: &[Flow]) -> Vec<ApplicationFacts> {
         let key = (
             rank(flow.verdict),
             &flow.application,
+            flow.uid,
             &flow.tunnel,
             &flow.why,
         );
@@ -183,6 +196,33 @@ fn by_application(flows: &[Flow]) -> Vec<ApplicationFacts> {
         .collect()
 }
 
+/// Applications of the list, and the number of others.
+struct Limited {
+    applications: Vec<ApplicationFacts>,
+    left_out: u64,
+    blocked_left_out: u64,
+}
+
+fn limited(all: Vec<ApplicationFacts>) -> Limited {
+    let mut of_users: BTreeMap<u32, usize> = BTreeMap::new();
+    let mut limited = Limited {
+        applications: Vec::new(),
+        left_out: 0,
+        blocked_left_out: 0,
+    };
+    for one in all {
+        let of_user = of_users.entry(one.uid).or_default();
+        if *of_user < MAX_OF_USER && limited.applications.len() < MAX_APPLICATIONS {
+            *of_user += 1;
+            limited.applications.push(one);
+        } else {
+            limited.left_out += 1;
+            limited.blocked_left_out += u64::from(one.verdict == Verdict::Refused);
+        }
+    }
+    limited
+}
+
 impl ApplicationFacts {
     fn of(flows: &[&Flow]) -> Option<Self> {
         let first = flows.first()?;
@@ -190,11 +230,12 @@ impl ApplicationFacts {
         let remotes = flows.iter().filter_map(|flow| flow.remote);
         let remotes: BTreeSet<_> = remotes.collect();
         let sum = |of: fn(&Flow) -> Option<u64>| {
-            let bytes = flows.iter().map(|flow| of(flow));
-            bytes.sum::<Option<u64>>()
+            let mut bytes = flows.iter().map(|flow| of(flow));
+            bytes.try_fold(0_u64, |sum, bytes| Some(sum.saturating_add(bytes?)))
         };
         Some(Self {
             application: first.application.clone(),
+            uid: first.uid,
             tunnel: first.tunnel.clone(),
             verdict: first.verdict,
             why: first.why.clone(),
@@ -264,5 +305,26 @@ mod tests {
             ]
         );
         assert_eq!(groups[2].remotes, ["198.51.100.1:443"]);
+    }
+
+    #[test]
+    fn one_user_does_not_crowd_out_others() {
+        let of_user = |uid, count: u32| {
+            (0..count).map(move |number| Flow {
+                uid,
+                ..flow(&format!("/{uid}/{number}"), 1, Verdict::Refused, None)
+            })
+        };
+        let flows: Vec<_> = of_user(1000, 500).chain(of_user(999, 1)).collect();
+        let found = limited(by_application(&flows));
+        let count = |uid| found.applications.iter().filter(|it| it.uid == uid).count();
+        assert_eq!((count(1000), count(999)), (MAX_OF_USER, 1));
+        assert_eq!((found.left_out, found.blocked_left_out), (450, 450));
+    }
+
+    #[test]
+    fn a_sum_of_bytes_does_not_overflow() {
+        let flows = [1, 2].map(|pid| flow("/a", pid, Verdict::Direct, Some(u64::MAX)));
+        assert_eq!(by_application(&flows)[0].sent_bytes, Some(u64::MAX));
     }
 }

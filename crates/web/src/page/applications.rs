@@ -3,23 +3,64 @@
 use super::{sentence as words, units};
 use crate::facts::{Application, Facts, Verdict};
 use maud::{Markup, html};
+use std::collections::HashMap;
 
 /// Rows of a table, of which the first are always visible. The parent sends more.
 const MAX_ROWS: usize = 100;
 const VISIBLE: usize = 8;
 
-/// Reasons in the summary, at most.
+/// Reasons in the summary, at most: in all, and for applications of one user.
 const MAX_BLOCKED: usize = 10;
+const MAX_BLOCKED_OF_USER: usize = 4;
 
-/// Returns the applications whose packets are blocked.
-pub(super) fn blocked(facts: &Facts) -> Vec<&Application> {
-    let refused = facts.applications.iter();
-    let refused = refused.filter(|it| it.verdict == Verdict::Refused);
-    refused.take(MAX_BLOCKED).collect()
+/// Applications whose packets are blocked, for the summary.
+pub(super) struct Blocked<'a> {
+    shown: Vec<&'a Application>,
+    left_out: u64,
 }
 
-/// Returns a sentence about a blocked application.
-pub(super) fn sentence(one: &Application) -> Markup {
+impl<'a> Blocked<'a> {
+    pub(super) fn of(facts: &'a Facts) -> Self {
+        let mut of_users: HashMap<u32, usize> = HashMap::new();
+        let refused = facts.applications.iter();
+        let refused = refused.filter(|it| it.verdict == Verdict::Refused);
+        let mut blocked = Self {
+            shown: Vec::new(),
+            left_out: facts.blocked_left_out,
+        };
+        for one in refused {
+            let of_user = of_users.entry(one.uid).or_default();
+            if *of_user < MAX_BLOCKED_OF_USER && blocked.shown.len() < MAX_BLOCKED {
+                *of_user += 1;
+                blocked.shown.push(one);
+            } else {
+                blocked.left_out = blocked.left_out.saturating_add(1);
+            }
+        }
+        blocked
+    }
+
+    pub(super) fn is_empty(&self) -> bool {
+        self.shown.is_empty() && self.left_out == 0
+    }
+
+    /// Returns a sentence about each, as items of a list.
+    pub(super) fn items(&self) -> Markup {
+        html! {
+            @for one in &self.shown { li { (sentence(one)) } }
+            @if self.left_out > 0 {
+                @let count = usize::try_from(self.left_out).unwrap_or(usize::MAX);
+                li {
+                    (units::count(count, "more application"))
+                    @if count == 1 { " is" } @else { " are" }
+                    " blocked; " code { "taupe flows" } " lists all"
+                }
+            }
+        }
+    }
+}
+
+fn sentence(one: &Application) -> Markup {
     let connections = usize::try_from(one.connections).unwrap_or(usize::MAX);
     let verb = if connections == 1 { "is" } else { "are" };
     html! {
@@ -100,7 +141,9 @@ fn row(one: &Application) -> Markup {
         tr role="row" {
             th scope="row" role="rowheader" {
                 span.name { (name(one)) }
-                @if let Some(path) = &one.application { span.path { (path) } }
+                @if let Some(path) = &one.application {
+                    span.path { (path) @if one.uid != 0 { " of user " (one.uid) } }
+                }
             }
             td role="cell" data-label="Path" { (path(one)) }
             td role="cell" data-label="Connections" {

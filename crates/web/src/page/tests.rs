@@ -33,7 +33,7 @@ fn tunnel(interface: &str, state: &str, findings: Value, peers: Vec<Value>) -> V
 fn facts(tunnels: Vec<Value>, applications: Vec<Value>) -> Facts {
     let facts = json!({
         "schema": 1, "at": NOW, "status": {"schema": 1, "state": "up", "tunnels": tunnels},
-        "devices": [], "applications": applications, "applications_truncated": false,
+        "devices": [], "applications": applications, "applications_truncated": false, "blocked_left_out": 0,
         "flows_error": null, "rules": [],
     });
     Facts::parse(facts.to_string().as_bytes()).expect("facts")
@@ -41,7 +41,7 @@ fn facts(tunnels: Vec<Value>, applications: Vec<Value>) -> Facts {
 
 fn application(path: &str, tunnel: Value, verdict: &str, why: &str) -> Value {
     json!({
-        "application": path, "tunnel": tunnel, "verdict": verdict, "why": why, "connections": 3,
+        "application": path, "uid": 0, "tunnel": tunnel, "verdict": verdict, "why": why, "connections": 3,
         "processes": 2, "remotes": ["198.51.100.1:443"], "sent_bytes": 1000, "received_bytes": null,
     })
 }
@@ -54,10 +54,22 @@ fn shown(facts: &Facts) -> String {
 fn without_tunnels_the_page_says_so() {
     let page = shown(&facts(vec![], vec![]));
     assert!(
-        page.contains("<h1 id=\"state\">No tunnel is up</h1>"),
+        page.contains("<h1 id=\"state\">Taupe has no tunnel up here</h1>"),
         "{page}"
     );
     assert!(page.contains("taupe up"), "{page}");
+    // The block stays when the tunnel is gone from the list.
+    let blocked = application(
+        "/usr/bin/curl",
+        json!("home"),
+        "refused",
+        "its process has ended",
+    );
+    let page = shown(&facts(vec![], vec![blocked]));
+    assert!(
+        page.contains("<strong>curl</strong>: 3 connections are blocked"),
+        "{page}"
+    );
 }
 
 #[test]
@@ -168,6 +180,68 @@ fn a_blocked_application_is_among_the_reasons() {
 }
 
 #[test]
+fn a_user_with_many_blocked_applications_leaves_room_for_others() {
+    let mut many: Vec<_> = (0..40)
+        .map(|number| {
+            application(
+                &format!("/home/eve/{number:02}"),
+                json!("home"),
+                "refused",
+                "x",
+            )
+        })
+        .collect();
+    for one in &mut many {
+        one["uid"] = json!(1001);
+    }
+    many.push(application(
+        "/usr/bin/curl",
+        json!("home"),
+        "refused",
+        "no route",
+    ));
+    let mut facts = facts(vec![tunnel("home", "up", json!([]), vec![])], many);
+    facts.blocked_left_out = 7;
+    let hero = hero(&facts, &History::default()).into_string();
+    assert_eq!(hero.matches("connections are blocked").count(), 5, "{hero}");
+    assert!(hero.contains("<strong>curl</strong>"), "{hero}");
+    assert!(hero.contains("43 more applications are blocked"), "{hero}");
+}
+
+#[test]
+fn identifiers_of_tunnels_do_not_collide() {
+    let names = [
+        "home",
+        "home-more",
+        "more-home",
+        "peers-home",
+        "home-peers",
+        "title",
+    ];
+    let peers = || {
+        (0..20)
+            .map(|number| peer(number, json!("x"), json!(1)))
+            .collect()
+    };
+    let tunnels = names.map(|name| {
+        let mut one = tunnel(name, "up", json!([]), peers());
+        one["gaps"] = json!([{"code": "x", "text": "a limit"}]);
+        one["rules"] = json!([{"line": 1, "key": "AllowedApps", "application": "curl"}]);
+        one
+    });
+    let page = full(&shown(&facts(tunnels.into(), vec![])), "0").into_string();
+    let mut ids: Vec<_> = page
+        .split(" id=\"")
+        .skip(1)
+        .filter_map(|rest| rest.split('"').next())
+        .collect();
+    let count = ids.len();
+    ids.sort_unstable();
+    ids.dedup();
+    assert!(ids.len() == count && count > 6 * names.len(), "{ids:?}");
+}
+
+#[test]
 fn text_from_outside_is_escaped_and_changes_no_other_text() {
     const HOSTILE: &str = "<script>alert(1)</script>\"'&\u{202e}\u{7}\n";
     let mut hostile = tunnel(
@@ -191,7 +265,8 @@ fn text_from_outside_is_escaped_and_changes_no_other_text() {
         (
             "peers",
             json!([{
-                "public_key": HOSTILE, "name": HOSTILE, "endpoint": HOSTILE,
+                "public_key": HOSTILE, "name": HOSTILE, "endpoint": HOSTILE, "latest_handshake": null,
+                "unanswered_handshakes": 0, "received_bytes": 0, "sent_bytes": 0,
                 "post_quantum": {"text": HOSTILE},
             }]),
         ),
@@ -203,7 +278,7 @@ fn text_from_outside_is_escaped_and_changes_no_other_text() {
     let mut facts = facts(vec![hostile], applications.into());
     facts.devices.push(crate::facts::Device {
         interface: Text::of(HOSTILE),
-        drops: vec![crate::facts::Drop {
+        drops: vec![crate::facts::DropCount {
             reason: Text::of(HOSTILE),
             count: 1,
         }],
@@ -221,8 +296,9 @@ fn text_from_outside_is_escaped_and_changes_no_other_text() {
             page.contains("&lt;script&gt;alert(1)&lt;/script&gt;"),
             "{page}"
         );
-        // An attribute ends with a quotation mark.
-        assert!(!page.contains("</script>\""), "{page}");
+        // In an attribute, a quotation mark would end it.
+        assert!(page.contains("&lt;/script&gt;&quot;'&amp;"), "{page}");
+        assert!(!page.contains("&lt;/script&gt;\"'"), "{page}");
         let is_harmless = |c: char| !c.is_control() && c != '\u{202e}';
         assert!(page.chars().all(is_harmless), "{page}");
     }

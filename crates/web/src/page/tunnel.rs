@@ -1,14 +1,10 @@
 //! A tunnel: rates, applications and peers.
 
-use super::{class, plot, sentence, units, word};
+use super::{plot, sentence, units, word};
 use crate::facts::{Device, Facts, KillSwitch, Mode, Peer, Tunnel};
 use crate::history::History;
 use crate::text::Text;
 use maud::{Markup, html};
-use std::cmp::Reverse;
-
-/// Peers in the table. `taupe status --peers` lists all.
-const MAX_PEERS: usize = 100;
 
 /// Peers that are always visible.
 const VISIBLE_PEERS: usize = 10;
@@ -19,18 +15,24 @@ const MAX_CHIPS: usize = 60;
 /// Time after which a session cannot be used any more (whitepaper section 6.1), in seconds.
 const SESSION_LIFETIME: u64 = 180;
 
+/// Returns the identifier of a part. The name of the tunnel is last: as first part, that of `home-peers`
+/// would collide with that of the peers of `home`.
+fn id(kind: &str, tunnel: &Tunnel) -> String {
+    format!("{kind}-{}", tunnel.interface)
+}
+
 pub(super) fn card(tunnel: &Tunnel, facts: &Facts, history: &History) -> Markup {
-    let id = format!("tunnel-{}", tunnel.interface);
+    let title = id("title", tunnel);
     let device = facts
         .devices
         .iter()
         .find(|it| it.interface == tunnel.interface);
     let samples = history.of_tunnel(&tunnel.interface);
     html! {
-        article.card.(class(tunnel.state)) id=(id) aria-labelledby={ (id) "-title" } {
+        article.card.(word(tunnel.state)) id=(id("tunnel", tunnel)) aria-labelledby=(title) {
             div.title {
-                h2 id={ (id) "-title" } { (tunnel.interface) }
-                span.pill.(class(tunnel.state)) { (word(tunnel.state)) }
+                h2 id=(title) { (tunnel.interface) }
+                span.pill.(word(tunnel.state)) { (word(tunnel.state)) }
                 p.mode { (mode(tunnel)) }
             }
             (figures(tunnel, facts.at, device, history))
@@ -122,7 +124,7 @@ fn figures(tunnel: &Tunnel, now: u64, device: Option<&Device>, history: &History
 }
 
 fn applications(tunnel: &Tunnel, facts: &Facts) -> Markup {
-    let id = format!("tunnel-{}-applications", tunnel.interface);
+    let id = id("rules", tunnel);
     let is_selective = matches!(tunnel.mode, Some(Mode::Transparent | Mode::Marks));
     html! {
         @if !tunnel.rules.is_empty() {
@@ -153,28 +155,30 @@ fn applications(tunnel: &Tunnel, facts: &Facts) -> Markup {
 }
 
 fn peers(tunnel: &Tunnel, now: u64, history: &History) -> Markup {
-    let id = format!("tunnel-{}-peers", tunnel.interface);
-    let mut sorted: Vec<_> = tunnel.peers.iter().collect();
-    sorted.sort_by_key(|peer| (Reverse(peer.latest_handshake), &peer.name));
-    let in_session = sorted.iter().filter(|it| has_session(it, now)).count();
+    let id = id("peers", tunnel);
+    let (all, shown) = (tunnel.peers.len(), tunnel.shown_peers());
+    let in_session = tunnel
+        .peers
+        .iter()
+        .filter(|it| has_session(it, now))
+        .count();
     html! {
-        @if !sorted.is_empty() {
+        @if all > 0 {
             h3 id=(id) {
-                (units::count(sorted.len(), "peer"))
+                (units::count(all, "peer"))
                 span.small { " " (in_session) " with a session" }
             }
-            @let shown = sorted.get(..MAX_PEERS).unwrap_or(&sorted);
             @let (first, rest) = shown.split_at(shown.len().min(VISIBLE_PEERS));
             (table(tunnel, first, &id, now, history))
             @if !rest.is_empty() {
-                details id={ (id) "-more" } {
+                details id=(self::id("otherpeers", tunnel)) {
                     summary { (units::count(rest.len(), "more peer")) " of " (tunnel.interface) }
                     (table(tunnel, rest, &id, now, history))
                 }
             }
-            @if sorted.len() > MAX_PEERS {
+            @if all > shown.len() {
                 p.remark {
-                    "and " (sorted.len() - MAX_PEERS) " more; " code { "taupe status --peers" }
+                    "and " (all - shown.len()) " more; " code { "taupe status --peers" }
                     " lists all"
                 }
             }
@@ -261,7 +265,7 @@ fn remarks(tunnel: &Tunnel) -> Markup {
             }
         }
         @if !gaps.is_empty() {
-            details id={ "tunnel-" (tunnel.interface) "-limits" } {
+            details id=(id("limits", tunnel)) {
                 summary {
                     (units::count(gaps.len(), "limit")) " of " (tunnel.interface) " on this system"
                 }
@@ -282,7 +286,7 @@ fn more(tunnel: &Tunnel, device: Option<&Device>, history: &History) -> Markup {
     let waits = waits.filter(|it| it.counts.iter().any(|count| *count > 0));
     let guarded: Vec<_> = tunnel.uplinks.iter().filter(|it| it.guarded).collect();
     html! {
-        details id={ "tunnel-" (tunnel.interface) "-more" } {
+        details id=(id("settings", tunnel)) {
             summary { "Settings and counters of " (tunnel.interface) }
             dl.more {
                 @if let Some(file) = &tunnel.file {

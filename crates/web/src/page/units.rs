@@ -65,16 +65,20 @@ fn trimmed(value: f64) -> String {
     text.strip_suffix(".0").map(str::to_owned).unwrap_or(text)
 }
 
+fn total(times: &Times) -> u64 {
+    times.counts.iter().copied().fold(0, u64::saturating_add)
+}
+
 /// Returns the bound of the range in which a share of durations ends, in words.
 pub(super) fn within(times: &Times, share: f64) -> Option<String> {
-    let total: u64 = times.counts.iter().sum();
+    let total = total(times);
     if total == 0 {
         return None;
     }
     let wanted = (total as f64 * share).ceil();
-    let mut sum = 0;
+    let mut sum = 0_u64;
     for (at, count) in times.counts.iter().enumerate() {
-        sum += count;
+        sum = sum.saturating_add(*count);
         if sum as f64 >= wanted {
             return Some(match (times.bounds.get(at), times.bounds.last()) {
                 (Some(bound), _) => format!("within {}", short(*bound)),
@@ -88,7 +92,7 @@ pub(super) fn within(times: &Times, share: f64) -> Option<String> {
 
 /// Formats the mean of durations.
 pub(super) fn mean(times: &Times) -> Option<String> {
-    let total: u64 = times.counts.iter().sum();
+    let total = total(times);
     (total > 0).then(|| short(times.seconds / total as f64))
 }
 
@@ -134,6 +138,7 @@ mod tests {
         assert_eq!(half(&[1, 1, 0]).as_deref(), Some("within 10 ms"));
         assert_eq!(half(&[1, 2, 0]).as_deref(), Some("within 100 ms"));
         assert_eq!(half(&[0, 0, 1]).as_deref(), Some("more than 100 ms"));
+        assert_eq!(half(&[u64::MAX, 1, 0]).as_deref(), Some("within 10 ms"));
         assert_eq!(mean(&times(&[2, 2, 0])).as_deref(), Some("250 ms"));
     }
 }

@@ -6,17 +6,39 @@ use axum::body::{Body, HttpBody as _};
 use axum::http::Request;
 use std::future::poll_fn;
 use std::pin::pin;
-use std::time::Duration;
+use std::time::{Duration, Instant};
+use taupe_web_link::Token;
 use tower_service::Service as _;
+
+fn secret() -> Secret {
+    Secret::random().expect("randomness")
+}
+
+fn numbered(number: u32, secret: &Secret) -> Token {
+    let secret = secret.clone();
+    Token { number, secret }
+}
 
 /// Returns a site, its answers and its token.
 fn site() -> (Arc<Site>, Router, String) {
-    let token = Secret::random().expect("randomness");
+    let token = secret();
     let mut sessions = Sessions::default();
-    sessions.offer(token.clone(), Instant::now());
-    let site = Arc::new(Site::new(Live::new(sessions), Some(9587)));
-    let answers = routes(Arc::clone(&site)).layer(Extension(IsStream::default()));
+    sessions.offer(numbered(1, &token), Instant::now());
+    let site = Site::new(Live::new(sessions, secret()), &secret()).expect("randomness");
+    let site = Arc::new(site);
+    let answers = routes(Arc::clone(&site)).layer(Extension(Admission::default()));
     (site, answers, token.reveal())
+}
+
+/// Returns the answer to a request below the path of the site.
+async fn below(
+    site: &Site,
+    answers: &Router,
+    method: &str,
+    name: &str,
+    headers: &[(&str, &str)],
+) -> Response {
+    ask(answers, method, &format!("{}{name}", site.path), headers).await
 }
 
 async fn ask(answers: &Router, method: &str, target: &str, headers: &[(&str, &str)]) -> Response {
@@ -44,8 +66,8 @@ fn header<'a>(response: &'a Response, name: &str) -> &'a str {
 }
 
 /// Exchanges the token for the header with the cookie.
-async fn admitted(answers: &Router, token: &str) -> String {
-    let response = ask(answers, "GET", &format!("/?token={token}"), &[]).await;
+async fn admitted(site: &Site, answers: &Router, token: &str) -> String {
+    let response = below(site, answers, "GET", &format!("?token={token}"), &[]).await;
     let cookie = header(&response, "set-cookie").split(';').next();
     cookie.unwrap_or_default().to_owned()
 }
@@ -53,78 +75,93 @@ async fn admitted(answers: &Router, token: &str) -> String {
 #[tokio::test]
 async fn a_token_is_exchanged_once_for_a_cookie_and_leaves_the_address() {
     let (site, answers, token) = site();
-    let target = format!("/?token={token}");
-    // Previews of links do not use it up.
-    let preview = ask(&answers, "HEAD", &target, &[]).await;
-    assert_eq!(preview.status(), 403);
-    let first = ask(&answers, "GET", &target, &[]).await;
+    let target = format!("?token={token}");
+    for (method, headers) in [
+        ("HEAD", &[][..]),
+        ("GET", &[("sec-purpose", "prefetch;prerender")]),
+        ("GET", &[("purpose", "prefetch")]),
+    ] {
+        let loaded = below(&site, &answers, method, &target, headers).await;
+        assert_eq!(loaded.status(), 403, "{method} {headers:?}");
+    }
+    // At another path there is no token.
+    let elsewhere = ask(&answers, "GET", &format!("/{target}"), &[]).await;
+    assert_eq!(elsewhere.status(), 403);
+    let first = below(&site, &answers, "GET", &target, &[]).await;
     assert_eq!(
         (first.status().as_u16(), header(&first, "location")),
-        (303, "/")
+        (303, &*site.path)
     );
+    // The user hears of it.
+    assert_eq!(*site.live.admissions().borrow(), 1);
     let cookie = header(&first, "set-cookie").to_owned();
     let attributes: Vec<_> = cookie.split("; ").skip(1).collect();
-    assert_eq!(attributes, ["HttpOnly", "SameSite=Strict", "Path=/"]);
+    let path = format!("Path={}", site.path);
+    assert_eq!(attributes, ["HttpOnly", "SameSite=Strict", &*path]);
+    assert_eq!(site.path.len(), 34);
     assert!(!cookie.contains(&token));
     let cookie = cookie.split(';').next().unwrap_or_default();
-    assert_eq!(cookie.len(), "taupe-web-9587=".len() + 64);
-    let again = ask(&answers, "GET", &target, &[]).await;
+    let again = below(&site, &answers, "GET", &target, &[]).await;
     assert_eq!(again.status(), 403);
     assert_eq!(header(&again, "set-cookie"), "");
     assert!(text(again).await.contains("has been used"));
     // The same address in the browser that is admitted leads to the page.
-    let again = ask(&answers, "GET", &target, &[("cookie", cookie)]).await;
+    let again = below(&site, &answers, "GET", &target, &[("cookie", cookie)]).await;
     assert_eq!(again.status(), 303);
     site.live.publish(&Facts::default());
-    let page = ask(&answers, "GET", "/", &[("cookie", cookie)]).await;
+    let page = below(&site, &answers, "GET", "", &[("cookie", cookie)]).await;
     assert_eq!(page.status(), 200);
-    assert!(text(page).await.contains("No tunnel is up"));
+    assert!(text(page).await.contains("Taupe has no tunnel up here"));
 }
 
 #[tokio::test]
 async fn without_a_session_there_is_nothing() {
-    let (_, answers, token) = site();
-    let right = admitted(&answers, &token).await;
-    let name = "taupe-web-9587=";
-    let changed = format!("{name}{}", "0".repeat(64));
-    let other_name = right.replace("9587", "9588");
+    let (site, answers, token) = site();
+    let right = admitted(&site, &answers, &token).await;
+    let (name, value) = right.split_once('=').expect("a cookie");
+    let changed = format!("{name}={}", "0".repeat(32));
+    let other_name = format!("taupe-web-9587={value}");
     let cut = right.get(..right.len() - 1).unwrap_or_default();
     for cookie in [
         "",
-        name,
+        &format!("{name}="),
         &changed,
         &other_name,
         cut,
-        &format!("{name}{token}"),
+        &format!("{name}={token}"),
     ] {
         for target in [
-            "/",
-            "/events",
-            "/script.js",
-            "/elsewhere",
-            "/?token=",
-            "/events?token=x",
+            "",
+            "events",
+            "script.js",
+            "elsewhere",
+            "?token=",
+            "events?token=x",
         ] {
-            let response = ask(&answers, "GET", target, &[("cookie", cookie)]).await;
-            assert_eq!(response.status(), 403, "{cookie} {target}");
+            for target in [format!("{}{target}", site.path), format!("/{target}")] {
+                let response = ask(&answers, "GET", &target, &[("cookie", cookie)]).await;
+                assert_eq!(response.status(), 403, "{cookie} {target}");
+            }
         }
     }
-    let several = format!("a=b; {right}; c=d");
-    let script = ask(&answers, "GET", "/script.js", &[("cookie", &several)]).await;
+    let several = [("cookie", &*format!("a=b; {right}; c=d"))];
+    let script = below(&site, &answers, "GET", "script.js", &several).await;
     assert_eq!(script.status(), 200);
-    let missing = ask(&answers, "GET", "/elsewhere", &[("cookie", &right)]).await;
-    assert_eq!(missing.status(), 404);
+    for target in [&*format!("{}elsewhere", site.path), "/", "/events"] {
+        let missing = ask(&answers, "GET", target, &[("cookie", &right)]).await;
+        assert_eq!(missing.status(), 404, "{target}");
+    }
 }
 
 #[tokio::test]
 async fn requests_of_other_sites_and_methods_that_change_state_are_refused() {
-    let (_, answers, token) = site();
-    let cookie = admitted(&answers, &token).await;
+    let (site, answers, token) = site();
+    let cookie = admitted(&site, &answers, &token).await;
     for method in [
         "POST", "PUT", "DELETE", "PATCH", "OPTIONS", "TRACE", "CONNECT", "BREW",
     ] {
-        for target in ["/", "/events", "/style.css", "/elsewhere"] {
-            let response = ask(&answers, method, target, &[("cookie", &cookie)]).await;
+        for target in ["", "events", "style.css", "elsewhere"] {
+            let response = below(&site, &answers, method, target, &[("cookie", &cookie)]).await;
             assert_eq!(response.status(), 405, "{method} {target}");
             assert_eq!(header(&response, "allow"), "GET, HEAD");
         }
@@ -137,40 +174,43 @@ async fn requests_of_other_sites_and_methods_that_change_state_are_refused() {
         ("[::1]:9587", 200),
     ] {
         let headers = [("cookie", &*cookie), ("host", host)];
-        let response = ask(&answers, "GET", "/script.js", &headers).await;
+        let response = below(&site, &answers, "GET", "script.js", &headers).await;
         assert_eq!(response.status(), status, "{host}");
     }
     let twice = [("host", "localhost"), ("host", "evil.example")];
     assert_eq!(
-        ask(&answers, "GET", "/style.css", &twice).await.status(),
+        below(&site, &answers, "GET", "style.css", &twice)
+            .await
+            .status(),
         400
     );
-    for (site, status) in [
+    for (origin, status) in [
         ("cross-site", 403),
         ("same-site", 403),
         ("same-origin", 200),
         ("none", 200),
     ] {
-        let headers = [("cookie", &*cookie), ("sec-fetch-site", site)];
-        let response = ask(&answers, "GET", "/script.js", &headers).await;
-        assert_eq!(response.status(), status, "{site}");
+        let headers = [("cookie", &*cookie), ("sec-fetch-site", origin)];
+        let response = below(&site, &answers, "GET", "script.js", &headers).await;
+        assert_eq!(response.status(), status, "{origin}");
     }
 }
 
 #[tokio::test]
 async fn all_answers_have_the_headers_of_a_page_that_loads_nothing_else() {
     let (site, answers, token) = site();
-    let cookie = admitted(&answers, &token).await;
+    let cookie = admitted(&site, &answers, &token).await;
     site.live.publish(&Facts::default());
     for (method, target, host) in [
-        ("GET", "/", "localhost"),
-        ("GET", "/?token=0", "localhost"),
-        ("GET", "/events", "localhost"),
-        ("GET", "/style.css", "localhost"),
-        ("POST", "/", "localhost"),
-        ("GET", "/", "evil.example"),
+        ("GET", "", "localhost"),
+        ("GET", "?token=0", "localhost"),
+        ("GET", "events", "localhost"),
+        ("GET", "style.css", "localhost"),
+        ("POST", "", "localhost"),
+        ("GET", "", "evil.example"),
     ] {
-        let response = ask(
+        let response = below(
+            &site,
             &answers,
             method,
             target,
@@ -201,14 +241,14 @@ async fn all_answers_have_the_headers_of_a_page_that_loads_nothing_else() {
         assert_eq!(header(&response, "access-control-allow-origin"), "");
     }
     // The policy forbids scripts and styles in the page.
-    let page = page::whole("").into_string();
+    let page = page::full("", "0123").into_string();
     assert!(
         !page.contains("style=") && !page.contains("onclick"),
         "{page}"
     );
     assert_eq!(page.matches("<script").count(), 1);
     assert!(
-        page.contains("<script src=\"/script.js\" defer></script>"),
+        page.contains("<script src=\"script.js\" data-run=\"0123\" defer></script>"),
         "{page}"
     );
 }
@@ -216,16 +256,18 @@ async fn all_answers_have_the_headers_of_a_page_that_loads_nothing_else() {
 #[tokio::test(start_paused = true)]
 async fn events_deliver_each_state_and_are_limited() {
     let (site, answers, token) = site();
-    let cookie = admitted(&answers, &token).await;
+    let cookie = admitted(&site, &answers, &token).await;
     let headers = [("cookie", &*cookie)];
     let mut streams = Vec::new();
     for _ in 0..MAX_STREAMS {
-        let stream = ask(&answers, "GET", "/events", &headers).await;
+        let stream = below(&site, &answers, "GET", "events", &headers).await;
         assert_eq!(header(&stream, "content-type"), "text/event-stream");
         streams.push(stream);
     }
     assert_eq!(
-        ask(&answers, "GET", "/events", &headers).await.status(),
+        below(&site, &answers, "GET", "events", &headers)
+            .await
+            .status(),
         503
     );
     let mut body = pin!(streams.pop().expect("a stream").into_body());
@@ -236,32 +278,47 @@ async fn events_deliver_each_state_and_are_limited() {
         let frame = poll_fn(|context| body.as_mut().poll_frame(context)).await;
         let data = frame.expect("no end").expect("no error").into_data();
         let event = String::from_utf8(data.expect("data").into()).expect("UTF-8");
-        assert!(event.starts_with("event: state\ndata: <section"), "{event}");
+        let begin = format!("event: state\ndata: {}\ndata: <section", site.live.run());
+        assert!(event.starts_with(&begin), "{event}");
         assert!(
-            event.ends_with("\n\n") && event.matches('\n').count() == 3,
+            event.ends_with("\n\n") && event.matches('\n').count() == 4,
             "{event}"
         );
     }
     drop(streams);
-    let again = ask(&answers, "GET", "/events", &headers).await;
+    // Another token ends the session, and its stream before the next event.
+    site.live
+        .sessions()
+        .offer(numbered(2, &secret()), Instant::now());
+    site.live.wanted().await;
+    site.live.publish(&Facts::default());
+    let frame = poll_fn(|context| body.as_mut().poll_frame(context)).await;
+    assert!(frame.is_none());
+    let next = secret();
+    site.live
+        .sessions()
+        .offer(numbered(3, &next), Instant::now());
+    let cookie = admitted(&site, &answers, &next.reveal()).await;
+    let headers = [("cookie", &*cookie)];
+    let again = below(&site, &answers, "GET", "events", &headers).await;
     assert_eq!(again.status(), 200);
 }
 
 #[tokio::test(start_paused = true)]
 async fn browsers_share_a_state_and_wait_for_a_newer_one() {
     let (site, answers, token) = site();
-    let cookie = admitted(&answers, &token).await;
+    let cookie = admitted(&site, &answers, &token).await;
     let headers = [("cookie", &*cookie)];
     // Nobody answers.
     let begun = tokio::time::Instant::now();
-    let page = ask(&answers, "GET", "/", &headers).await;
+    let page = below(&site, &answers, "GET", "", &headers).await;
     assert_eq!(page.status(), 503);
     assert!(begun.elapsed() >= Duration::from_secs(1));
     site.live.wanted().await;
     site.live
         .publish_error(&crate::text::Text::of("the kernel <lacks> it"));
     for _ in 0..3 {
-        let page = ask(&answers, "GET", "/", &headers).await;
+        let page = below(&site, &answers, "GET", "", &headers).await;
         assert!(text(page).await.contains("the kernel &lt;lacks&gt; it"));
     }
     // Three requests have asked for nothing.
