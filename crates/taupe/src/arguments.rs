@@ -242,6 +242,8 @@ pub(crate) struct WebOrder {
     pub(crate) listen: Option<SocketAddr>,
     /// Path of a socket at which the page is served.
     pub(crate) unix: Option<PathBuf>,
+    /// True if the page may change the applications of tunnels.
+    pub(crate) has_switches: bool,
 }
 
 /// Arguments of `taupe flows`.

@@ -16,6 +16,7 @@ use crate::root;
 use crate::status::with_advice;
 use reading::Reading;
 use server::{Event, Start};
+use std::env;
 use std::ffi::OsString;
 use std::io;
 use std::net::{SocketAddr, TcpListener};
@@ -89,6 +90,7 @@ fn start(
         is_prometheus,
         has_tcp: tcp.is_some(),
         has_unix: unix.is_some(),
+        log_level: env::var("LOG_LEVEL").ok(),
     };
     let run =
         |socket: &_, output: &_| run_again(PROGRAM, &[server::ARGUMENT], socket, Some(output));

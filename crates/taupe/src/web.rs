@@ -3,18 +3,19 @@
 //! Two processes serve it: this one, which has the rights to read the state, and the program
 //! `taupe-web`, which parses requests and has no rights.
 
+mod machine;
+mod switches;
+
 use crate::arguments::WebOrder;
 use crate::console::{NotPrinted, print, say};
-use crate::flows;
-use crate::listening::{ListenUnixError, ListeningSocket, bind_unix};
+use crate::listening::{ListenUnixError, bind_unix};
 use crate::request_server::{RequestServer, descriptors};
-use crate::root;
-use crate::status::with_advice;
+use crate::{logging, root};
+use machine::{Machine, ThisMachine};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::io::Errno;
 use rustix::process::getpgrp;
 use rustix::termios::tcgetpgrp;
-use serde::Serialize;
 use std::env;
 use std::ffi::{OsStr, OsString};
 use std::io::{self, IsTerminal as _};
@@ -24,9 +25,8 @@ use std::path::{Path, PathBuf};
 use std::process::{ExitCode, ExitStatus};
 use std::thread;
 use std::time::{Duration, Instant};
+use switches::Switches;
 use taupe_adapter::Compatibility;
-use taupe_inspect::flows as inspect_flows;
-use taupe_inspect::metrics::live::Facts;
 use taupe_os_linux::own_program::run_helper;
 use taupe_web_link::{
     Extent, Layer, PROGRAM, Secret, Start, ToParent, ToServer, Token, is_of_one_message, receive,
@@ -79,6 +79,7 @@ pub(crate) fn main(order: &WebOrder, arguments: &[OsString]) -> ExitCode {
 
 fn run(order: &WebOrder, arguments: &[OsString]) -> Result<std::convert::Infallible, WebError> {
     root::require(Compatibility::Taupe, arguments)?;
+    logging::begin(logging::level(env::var("LOG_LEVEL").ok().as_deref()));
     let program = find_program()?;
     let tcp = order.listen.map(|address| {
         let bound = TcpListener::bind(address).and_then(|it| Ok((it.local_addr()?, it)));
@@ -93,12 +94,22 @@ fn run(order: &WebOrder, arguments: &[OsString]) -> Result<std::convert::Infalli
     };
     let token = next_token(0)?;
     let tcp = tcp.map(|(_, listener)| listener);
-    let server = start(&program, tcp.as_ref(), unix.as_ref(), &addresses, &token);
+    let start_message = Start {
+        version: env!("CARGO_PKG_VERSION").to_owned(),
+        has_tcp: tcp.is_some(),
+        has_unix: unix.is_some(),
+        path: addresses.path.clone(),
+        token: token.clone(),
+        has_switches: order.has_switches,
+    };
+    let listeners = descriptors(tcp.as_ref(), unix.as_ref());
+    let server = start(&program, start_message, &listeners);
     let mut server = server.map_err(WebError::Start)?;
     // The child has the listening sockets. The file of the Unix socket is removed at the end.
     let _file = unix.map(|it| it.file);
     drop(tcp);
-    let mut conversation = Conversation::new(addresses, token, read);
+    let switches = order.has_switches.then(Switches::default);
+    let mut conversation = Conversation::new(addresses, token, ThisMachine, switches);
     loop {
         let wake = conversation.terminal.wait(server.socket());
         match wake.map_err(WebError::Poll)? {
@@ -115,22 +126,12 @@ fn run(order: &WebOrder, arguments: &[OsString]) -> Result<std::convert::Infalli
 /// Starts the process that serves the page, with these listening sockets.
 fn start(
     program: &Path,
-    tcp: Option<&TcpListener>,
-    unix: Option<&ListeningSocket>,
-    addresses: &Addresses,
-    token: &Token,
+    message: Start,
+    listeners: &[BorrowedFd<'_>],
 ) -> io::Result<RequestServer> {
-    let start = Start {
-        version: env!("CARGO_PKG_VERSION").to_owned(),
-        has_tcp: tcp.is_some(),
-        has_unix: unix.is_some(),
-        path: addresses.path.clone(),
-        token: token.clone(),
-    };
     let run = |socket: &_, output: &_| run_helper(program, PROGRAM, socket, Some(output));
     let server = RequestServer::start(run)?;
-    let message = ToServer::Start(start);
-    send(server.socket(), &message, &descriptors(tcp, unix))?;
+    send(server.socket(), &ToServer::Start(message), listeners)?;
     Ok(server)
 }
 
@@ -139,14 +140,6 @@ fn next_token(number: u32) -> Result<Token, WebError> {
         number: number.saturating_add(1),
         secret: Secret::random().map_err(WebError::Random)?,
     })
-}
-
-/// Reads the state of all tunnels, or the reason why it is unknown.
-fn read() -> Result<Facts, String> {
-    // A tunnel that cannot be read has a finding.
-    let listed = inspect_flows::look(None, &mut |_| {});
-    let facts = Facts::read(listed.map_err(|error| flows::with_advice(&error)));
-    facts.map_err(|error| with_advice(&error))
 }
 
 /// Returns the path of the program that serves the page: in `libexec` beside the folder `bin` of this
@@ -196,7 +189,7 @@ impl Addresses {
 }
 
 /// The exchange of messages with the process that serves the page, which this process does not trust.
-struct Conversation<R> {
+struct Conversation<M> {
     addresses: Addresses,
     /// The latest token.
     token: Token,
@@ -204,22 +197,25 @@ struct Conversation<R> {
     is_serving: bool,
     /// Number of the token whose browser was reported.
     reported: u32,
-    read: R,
+    machine: M,
+    /// `None` if the page changes nothing.
+    switches: Option<Switches>,
     /// End of the latest reading.
     read_at: Option<Instant>,
     /// The files of the latest reading.
     files: Files,
 }
 
-impl<F: Serialize, R: FnMut() -> Result<F, String>> Conversation<R> {
-    fn new(addresses: Addresses, token: Token, read: R) -> Self {
+impl<M: Machine> Conversation<M> {
+    fn new(addresses: Addresses, token: Token, machine: M, switches: Option<Switches>) -> Self {
         Self {
             addresses,
             token,
             terminal: Terminal::of_this_process(),
             is_serving: false,
             reported: 0,
-            read,
+            machine,
+            switches,
             read_at: None,
         }
     }
@@ -263,6 +259,14 @@ impl<F: Serialize, R: FnMut() -> Result<F, String>> Conversation<R> {
             }
             ToParent::Admitted(number) => self.report_browser(number)?,
             ToParent::Wanted => self.answer(socket)?,
+            ToParent::Switch(switch) => {
+                let Some(switches) = &mut self.switches else {
+                    return Err(WebError::Misbehaved("a change, which needs --switches"));
+                };
+                let outcome = switches.make(&switch, &mut self.machine);
+                let sent = send(socket, &ToServer::Switched(outcome), &[]);
+                unless_ended(sent).map_err(WebError::Socket)?;
+            }
         }
         Ok(true)
     }
@@ -289,11 +293,16 @@ impl<F: Serialize, R: FnMut() -> Result<F, String>> Conversation<R> {
         if let Some(at) = self.read_at {
             thread::sleep(INTERVAL.saturating_sub(at.elapsed()));
         }
-        let facts = (self.read)();
+        let read = self.machine.read();
         self.read_at = Some(Instant::now());
-        let sent = match &facts {
-            Ok(facts) => send_facts(socket, facts),
-            Err(reason) => send(socket, &ToServer::unreadable(reason), &[]),
+        let sent = match read {
+            Ok((facts, files)) => {
+                if let Some(switches) = &mut self.switches {
+                    switches.files = files;
+                }
+                send_facts(socket, &facts)
+            }
+            Err(reason) => send(socket, &ToServer::unreadable(&reason), &[]),
         };
         // The page shows why it has no state.
         let sent = unless_ended(sent).or_else(|error| {

@@ -6,6 +6,8 @@
 //!             ◄─ Serving, Admitted, then Wanted for each reading
 //!             Facts + a file in memory ─►
 //!             Token, when the user wants another ─►
+//!             ◄─ Switch, if the user permits changes
+//!             Switched ─►
 //! ```
 
 #![forbid(unsafe_code)]
@@ -44,6 +46,8 @@ pub enum ToServer {
     Facts,
     /// The state cannot be read, for this reason.
     Unreadable(String),
+    /// The answer to [`ToParent::Switch`].
+    Switched(Outcome),
 }
 
 /// The beginning of a server.
@@ -59,6 +63,8 @@ pub struct Start {
     pub path: Secret,
     /// The first token.
     pub token: Token,
+    /// True if the page may change the applications of tunnels.
+    pub has_switches: bool,
 }
 
 /// A token that admits one browser.
@@ -79,6 +85,55 @@ pub enum ToParent {
     Admitted(u32),
     /// The state is wanted.
     Wanted,
+    /// An application shall be put into a list of a tunnel's file. One at a time.
+    Switch(Switch),
+}
+
+/// A change of the applications in a tunnel, from a browser.
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
+pub struct Switch {
+    /// Name of the tunnel.
+    pub tunnel: String,
+    /// The application as in a file.
+    pub application: String,
+    /// The list that has it afterwards.
+    pub place: Place,
+}
+
+/// A list of applications in a file.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
+pub enum Place {
+    /// `AllowedApps`.
+    Allowed,
+    /// `DisallowedApps`.
+    Disallowed,
+    /// Neither list.
+    Nowhere,
+}
+
+/// The result of a change.
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
+pub struct Outcome {
+    /// True if the file is changed, or needed no change.
+    pub is_done: bool,
+    /// Sentences about it: what was done, remarks, the reason of a failure.
+    pub sentences: Vec<String>,
+}
+
+/// Sentences of an outcome, and characters of each, at most. As JSON they must fit into a message.
+const MAX_SENTENCES: usize = 10;
+const MAX_SENTENCE: usize = 600;
+
+impl Outcome {
+    /// Returns an outcome. The end of long sentences, and sentences beyond ten, are left out.
+    #[must_use]
+    pub fn new(is_done: bool, sentences: &[String]) -> Self {
+        let short = |it: &String| it.chars().take(MAX_SENTENCE).collect();
+        Self {
+            is_done,
+            sentences: sentences.iter().take(MAX_SENTENCES).map(short).collect(),
+        }
+    }
 }
 
 /// A layer of confinement of the server.
@@ -215,6 +270,7 @@ mod tests {
                 number: 1,
                 secret: token.clone(),
             },
+            has_switches: false,
         };
         let start = ToServer::Start(start);
         send(parent.as_fd(), &start, &[parent.as_fd()]).expect("sent");

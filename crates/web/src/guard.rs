@@ -1,21 +1,23 @@
 //! Requests that are refused before anything else, and headers of all answers.
 
 use crate::page::answer;
-use axum::extract::Request;
+use crate::site::Site;
+use axum::extract::{Request, State};
 use axum::http::{HeaderMap, HeaderValue, Method, StatusCode, Version, header};
 use axum::middleware::Next;
 use axum::response::{IntoResponse as _, Response};
+use std::sync::Arc;
 use taupe_web_link::host::is_local;
 
-/// Everything that a page may load is from this server.
+/// Everything that a page may load is from this server. With switches, its forms may be sent here.
 const POLICY: &str = "default-src 'none'; style-src 'self'; script-src 'self'; img-src 'self'; \
     connect-src 'self'; base-uri 'none'; form-action 'none'; frame-ancestors 'none'";
+const POLICY_WITH_SWITCHES: &str = "default-src 'none'; style-src 'self'; script-src 'self'; img-src 'self'; \
+    connect-src 'self'; base-uri 'none'; form-action 'self'; frame-ancestors 'none'";
 
-const HEADERS: [(&str, &str); 8] = [
-    ("content-security-policy", POLICY),
+const HEADERS: [(&str, &str); 6] = [
     ("x-content-type-options", "nosniff"),
     ("x-frame-options", "DENY"),
-    ("referrer-policy", "no-referrer"),
     ("cross-origin-resource-policy", "same-origin"),
     ("cross-origin-opener-policy", "same-origin"),
     (
@@ -26,19 +28,40 @@ const HEADERS: [(&str, &str); 8] = [
 ];
 
 /// Refuses requests to other names, with other methods and from pages of other sites.
-pub(crate) async fn guard(request: Request, next: Next) -> Response {
-    let mut response = match refusal(request.method(), request.version(), request.headers()) {
+pub(crate) async fn guard(State(site): State<Arc<Site>>, request: Request, next: Next) -> Response {
+    let has_switches = site.live.has_switches();
+    let is_switch = site.is_switch(request.method(), request.uri());
+    let mut response = match refusal(
+        request.method(),
+        is_switch,
+        request.version(),
+        request.headers(),
+    ) {
         Some(refusal) => refusal,
         None => next.run(request).await,
     };
-    for (name, value) in HEADERS {
+    let (policy, referrer) = match has_switches {
+        false => (POLICY, "no-referrer"),
+        // With `no-referrer`, browsers send forms with `Origin: null`.
+        true => (POLICY_WITH_SWITCHES, "same-origin"),
+    };
+    let others = [
+        ("content-security-policy", policy),
+        ("referrer-policy", referrer),
+    ];
+    for (name, value) in HEADERS.into_iter().chain(others) {
         let headers = response.headers_mut();
         headers.insert(name, HeaderValue::from_static(value));
     }
     response
 }
 
-fn refusal(method: &Method, version: Version, headers: &HeaderMap) -> Option<Response> {
+fn refusal(
+    method: &Method,
+    is_switch: bool,
+    version: Version,
+    headers: &HeaderMap,
+) -> Option<Response> {
     let mut hosts = headers.get_all(header::HOST).iter();
     let host = hosts.next();
     // RFC 9112, section 3.2.
@@ -53,7 +76,7 @@ fn refusal(method: &Method, version: Version, headers: &HeaderMap) -> Option<Res
         let text = "This server has no such name. Use its address.";
         return Some(answer(StatusCode::MISDIRECTED_REQUEST, text));
     }
-    if ![Method::GET, Method::HEAD].contains(method) {
+    if !is_switch && ![Method::GET, Method::HEAD].contains(method) {
         let text = "This server answers GET and HEAD only.";
         let refused = answer(StatusCode::METHOD_NOT_ALLOWED, text);
         return Some(([(header::ALLOW, "GET, HEAD")], refused).into_response());

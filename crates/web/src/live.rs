@@ -2,13 +2,14 @@
 
 use crate::facts::Facts;
 use crate::history::History;
-use crate::page;
+use crate::page::{self, Controls};
 use crate::sessions::Sessions;
+use crate::switches::Switches;
 use crate::text::Text;
 use axum::body::Bytes;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
-use taupe_web_link::Secret;
+use taupe_web_link::{Outcome, Secret};
 use tokio::sync::{Notify, watch};
 
 /// Shortest time between two readings.
@@ -31,6 +32,8 @@ pub(crate) struct Live {
     /// Value that each event repeats. Requests do not contain it, so another program that later listens
     /// at the same address does not know it.
     run: Secret,
+    has_switches: bool,
+    switches: Switches,
     sessions: Mutex<Sessions>,
     history: Mutex<History>,
     view: watch::Sender<Option<View>>,
@@ -40,9 +43,11 @@ pub(crate) struct Live {
 }
 
 impl Live {
-    pub(crate) fn new(sessions: Sessions, run: Secret) -> Self {
+    pub(crate) fn new(sessions: Sessions, run: Secret, has_switches: bool) -> Self {
         Self {
             run,
+            has_switches,
+            switches: Switches::new(),
             sessions: Mutex::new(sessions),
             history: Mutex::default(),
             view: watch::Sender::new(None),
@@ -56,6 +61,15 @@ impl Live {
         self.run.reveal()
     }
 
+    /// Returns true if the page may change the applications of tunnels.
+    pub(crate) fn has_switches(&self) -> bool {
+        self.has_switches
+    }
+
+    pub(crate) fn switches(&self) -> &Switches {
+        &self.switches
+    }
+
     pub(crate) fn sessions(&self) -> MutexGuard<'_, Sessions> {
         self.sessions.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -64,6 +78,8 @@ impl Live {
     pub(crate) fn admit(&self, token: &str) -> Option<Secret> {
         let (session, number) = self.sessions().exchange(token, Instant::now())?;
         self.admitted.send_replace(number);
+        // Its forms have the value of another session.
+        self.expire();
         Some(session)
     }
 
@@ -82,7 +98,29 @@ impl Live {
         let now = Instant::now();
         let mut history = self.history.lock().unwrap_or_else(PoisonError::into_inner);
         history.add(facts, now);
-        self.show(page::content(facts, &history), now);
+        let form = self.sessions().form().map(Secret::reveal);
+        let controls = form.filter(|_| self.has_switches).map(|form| Controls {
+            form,
+            latest: self.switches.latest(),
+        });
+        self.show(page::content(facts, &history, controls.as_ref()), now);
+    }
+
+    /// Notes the result of a change, which the next state shows.
+    pub(crate) fn finish_switch(&self, outcome: Outcome) {
+        self.expire();
+        self.switches.finish(outcome);
+    }
+
+    /// Makes the view too old for pages that are loaded from now on.
+    fn expire(&self) {
+        self.view.send_if_modified(|view| {
+            let old = Instant::now().checked_sub(INTERVAL);
+            if let (Some(view), Some(old)) = (view, old) {
+                view.at = old;
+            }
+            false
+        });
     }
 
     /// Shows in all windows the reason why there is no state.

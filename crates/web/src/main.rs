@@ -12,6 +12,7 @@
 //! | `guard.rs` | requests that are refused; headers of all answers |
 //! | `sessions.rs` | the token and the session |
 //! | `site.rs` | answers to requests |
+//! | `switches.rs` | changes that the parent makes |
 //! | `events.rs` | streams of events |
 //! | `facts.rs`, `text.rs` | the state as it is received |
 //! | `history.rs` | rates of the last two minutes |
@@ -41,6 +42,8 @@ mod process;
 mod sessions;
 #[cfg(target_os = "linux")]
 mod site;
+#[cfg(target_os = "linux")]
+mod switches;
 #[cfg(target_os = "linux")]
 mod text;
 

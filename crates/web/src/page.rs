@@ -2,6 +2,7 @@
 
 mod applications;
 mod plot;
+mod switches;
 mod tunnel;
 mod units;
 
@@ -12,6 +13,7 @@ use applications::Blocked;
 use axum::http::StatusCode;
 use axum::response::{Html, IntoResponse as _, Response};
 use maud::{DOCTYPE, Markup, html};
+pub(crate) use switches::{ALLOWED, Controls, DISALLOWED, NOWHERE};
 
 /// Seconds after which a browser without scripts loads the page again.
 const RELOAD: u32 = 5;
@@ -23,7 +25,7 @@ pub(crate) const NO_TOKEN: &str = "This address has been used, or is older than 
     in the terminal of `taupe web` for a new one, or start it again.";
 
 /// Returns the page with a content. Each event repeats the value `run`.
-pub(crate) fn full(content: &str, run: &str) -> Markup {
+pub(crate) fn full(content: &str, run: &str, has_switches: bool) -> Markup {
     let body = html! {
         a.skip href="#main" { "Skip to the state" }
         header.top {
@@ -32,8 +34,12 @@ pub(crate) fn full(content: &str, run: &str) -> Markup {
         }
         main #main tabindex="-1" { (maud::PreEscaped(content)) }
         footer {
-            "This page only shows the state. Commands such as " code { "taupe app" } " and "
-            code { "taupe reload" } " change it."
+            @if has_switches {
+                "This page can move applications into tunnels and out of them, and shows the state. "
+            } @else {
+                "This page only shows the state. "
+            }
+            "Commands such as " code { "taupe app" } " and " code { "taupe reload" } " change it."
         }
     };
     document("Taupe", Some(run), &body)
@@ -92,13 +98,14 @@ pub(crate) fn unreadable(reason: &Text) -> Markup {
 }
 
 /// Returns the content of the page. It has no line feeds.
-pub(crate) fn content(facts: &Facts, history: &History) -> Markup {
+pub(crate) fn content(facts: &Facts, history: &History, controls: Option<&Controls>) -> Markup {
     let tunnels = &facts.status.tunnels;
     html! {
+        (switches::notice(controls))
         (hero(facts, history))
-        (applications::section(facts))
+        (applications::section(facts, controls))
         @for tunnel in tunnels {
-            (tunnel::card(tunnel, facts, history))
+            (tunnel::card(tunnel, facts, history, controls))
         }
     }
 }

@@ -78,6 +78,7 @@ impl Parent {
         match message {
             ToServer::Start(_) => self.report(&"it starts twice", live),
             ToServer::Token(token) => live.sessions().offer(token, Instant::now()),
+            ToServer::Switched(outcome) => live.finish_switch(outcome),
             ToServer::Facts => {
                 let facts = read_facts(files).and_then(|text| Ok(Facts::parse(&text)?));
                 match facts {
@@ -125,6 +126,12 @@ impl Parent {
         }
         Ok(())
     }
+
+    /// Passes on changes that a browser requests, until the parent ends.
+    pub(crate) async fn request_switches(&self, live: &Live) -> io::Result<()> {
+        while self.send(&ToParent::Switch(live.switches().next().await))? {}
+        Ok(())
+    }
 }
 
 #[cfg(test)]
@@ -140,7 +147,7 @@ mod tests {
         let (near, far) = message_socket::pair().expect("sockets");
         let (parent, messages) = Parent::begin(far).expect("a thread");
         let run = Secret::random().expect("randomness");
-        let live = Arc::new(Live::new(Sessions::default(), run));
+        let live = Arc::new(Live::new(Sessions::default(), run, false));
         let (listening, listening_live) = (Arc::new(parent), Arc::clone(&live));
         let served = tokio::spawn(async move { listening.listen(messages, &listening_live).await });
         let mut views = live.views();

@@ -171,7 +171,7 @@ impl Server {
         let (parent, messages) = Parent::begin(socket)?;
         let mut sessions = Sessions::default();
         sessions.offer(start.token, Instant::now());
-        let live = Live::new(sessions, Secret::random()?);
+        let live = Live::new(sessions, Secret::random()?, start.has_switches);
         Ok(Self {
             tcp: tcp.transpose()?,
             unix: unix.transpose()?,
@@ -213,6 +213,11 @@ impl Server {
         let (reporting, live) = parts();
         spawn(&end, async move {
             let ended = reporting.report_browsers(&live).await;
+            ended.map_err(WebError::Socket)
+        });
+        let (switching, live) = parts();
+        spawn(&end, async move {
+            let ended = switching.request_switches(&live).await;
             ended.map_err(WebError::Socket)
         });
         let (listening, live) = parts();

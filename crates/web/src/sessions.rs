@@ -10,7 +10,15 @@ pub(crate) const TOKEN_TIME: Duration = Duration::from_secs(60);
 #[derive(Default)]
 pub(crate) struct Sessions {
     token: Option<(Token, Instant)>,
-    session: Option<Secret>,
+    session: Option<Session>,
+}
+
+/// The session of a browser.
+struct Session {
+    /// Value of its cookie.
+    cookie: Secret,
+    /// Value in the forms of its pages, which pages of other sites cannot read.
+    form: Secret,
 }
 
 impl Sessions {
@@ -28,15 +36,23 @@ impl Sessions {
             now.saturating_duration_since(*since) < TOKEN_TIME && valid.secret.is_equal(&token)
         };
         let (used, _) = self.token.take_if(is_valid)?;
-        let session = Secret::random().ok()?;
-        self.session = Some(session.clone());
-        Some((session, used.number))
+        let (cookie, form) = (Secret::random().ok()?, Secret::random().ok()?);
+        self.session = Some(Session {
+            cookie: cookie.clone(),
+            form,
+        });
+        Some((cookie, used.number))
+    }
+
+    /// Returns the value for forms of the session.
+    pub(crate) fn form(&self) -> Option<&Secret> {
+        self.session.as_ref().map(|it| &it.form)
     }
 
     /// Checks a session. The time does not depend on the digits that differ.
     pub(crate) fn admits(&self, session: &Secret) -> bool {
         let current = self.session.as_ref();
-        current.is_some_and(|it| it.is_equal(session))
+        current.is_some_and(|it| it.cookie.is_equal(session))
     }
 }
 

@@ -5,12 +5,13 @@ use crate::events::{self, Events};
 use crate::guard::guard;
 use crate::live::Live;
 use crate::page::{self, answer};
+use crate::switches;
 use axum::body::Body;
-use axum::extract::{Request, State};
+use axum::extract::{DefaultBodyLimit, Request, State};
 use axum::http::{HeaderMap, HeaderValue, Method, StatusCode, Uri, header};
 use axum::middleware::Next;
 use axum::response::{Html, IntoResponse as _, Response};
-use axum::routing::get;
+use axum::routing::{get, post};
 use axum::{Extension, Router, middleware};
 use std::io;
 use std::sync::Arc;
@@ -19,6 +20,9 @@ use tokio::sync::Semaphore;
 
 const STYLE: &str = include_str!("style.css");
 const SCRIPT: &str = include_str!("script.js");
+/// Name of the path to which forms are sent.
+const SWITCH: &str = "switch";
+
 const ICON: &str = include_str!("icon.svg");
 
 /// Parts that all answers share.
@@ -55,6 +59,17 @@ impl Site {
         values.find(|value| sessions.admits(value))
     }
 
+    #[cfg(test)]
+    pub(crate) fn path(&self) -> &str {
+        &self.path
+    }
+
+    /// Returns true if a request is a form of the page that changes something.
+    pub(crate) fn is_switch(&self, method: &Method, uri: &Uri) -> bool {
+        let name = uri.path().strip_prefix(&*self.path);
+        self.live.has_switches() && *method == Method::POST && name == Some(SWITCH)
+    }
+
     /// Returns the token in an address.
     fn token<'a>(&self, uri: &'a Uri) -> Option<&'a str> {
         let query = uri.query().filter(|_| uri.path() == self.path)?;
@@ -74,7 +89,7 @@ impl Site {
         ([(header::SET_COOKIE, cookie)], self.to_page()).into_response()
     }
 
-    fn to_page(&self) -> Response {
+    pub(crate) fn to_page(&self) -> Response {
         (StatusCode::SEE_OTHER, [(header::LOCATION, &*self.path)]).into_response()
     }
 }
@@ -88,7 +103,12 @@ pub(crate) fn routes(site: Arc<Site>) -> Router {
     let style = file("text/css; charset=utf-8", STYLE);
     let icon = file("image/svg+xml", ICON);
     let script = file("text/javascript; charset=utf-8", SCRIPT);
-    Router::new()
+    let mut pages = Router::new();
+    if site.live.has_switches() {
+        let limit = DefaultBodyLimit::max(switches::MAX_FORM);
+        pages = pages.route(&below(SWITCH), post(switches::handle).layer(limit));
+    }
+    pages
         .route(&site.path, get(show_page))
         .route(&below("events"), get(stream))
         .route(&below("script.js"), script)
@@ -102,7 +122,7 @@ pub(crate) fn routes(site: Arc<Site>) -> Router {
         .route(&below("icon.svg"), icon.clone())
         .route("/style.css", style)
         .route("/icon.svg", icon)
-        .layer(middleware::from_fn(guard))
+        .layer(middleware::from_fn_with_state(Arc::clone(&site), guard))
         .with_state(site)
 }
 
@@ -146,7 +166,9 @@ fn is_navigation(request: &Request) -> bool {
 async fn show_page(State(site): State<Arc<Site>>) -> Response {
     match site.live.fresh().await {
         Some(view) => {
-            Html(page::full(&view.content, &site.live.run()).into_string()).into_response()
+            let live = &site.live;
+            let page = page::full(&view.content, &live.run(), live.has_switches());
+            Html(page.into_string()).into_response()
         }
         None => {
             let text = "`taupe web` does not answer. Its output may say why.";
@@ -173,4 +195,4 @@ async fn stream(
 }
 
 #[cfg(test)]
-mod tests;
+pub(crate) mod tests;

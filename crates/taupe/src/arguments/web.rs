@@ -9,10 +9,14 @@ use std::path::PathBuf;
 const PORT: u16 = 9587;
 
 pub(super) const WEB: &str = "\
-Taupe prints an address with a token. Open it in a browser of this machine within 60 seconds: the \
-token admits one browser once, which then keeps a cookie until the command ends. On a terminal, Enter \
-prints an address with another token. The page shows the state and reasons that `taupe status` prints, \
-the applications in each tunnel, peers, and rates of the last two minutes. It changes nothing.
+Taupe prints an address with a token. Paste it into a browser of this machine within 60 seconds: the \
+token admits one browser once, which then keeps a cookie until the command ends. Taupe prints that a \
+browser has opened the address. On a terminal, Enter prints an address with another token, and ends the \
+session of the browser. The page shows the state and reasons that `taupe status` prints, the \
+applications in each tunnel, peers, and rates of the last two minutes.
+
+The page changes nothing, unless --switches permits it to do what `taupe app` does, for tunnels in \
+transparent mode that it shows. Taupe prints each change.
 
 Requests are parsed by the program taupe-web, which has no rights; `taupe web` reads the state for it, \
 at most once a second and only while a browser shows the page.
@@ -29,6 +33,7 @@ Exit status:
 pub(super) const WEB_EXAMPLES: &str = "\
 Examples:
   sudo taupe web
+  sudo taupe web --switches
   sudo taupe web --listen 127.0.0.1:8080
   sudo taupe web --unix /run/taupe-web.sock";
 
@@ -40,6 +45,9 @@ pub(super) struct WebArguments {
     /// Serve the page at a Unix socket
     #[arg(long, value_name = "PATH", value_hint = ValueHint::FilePath)]
     unix: Option<PathBuf>,
+    /// Let the page move applications into tunnels and out
+    #[arg(long)]
+    switches: bool,
 }
 
 impl WebArguments {
@@ -52,6 +60,7 @@ impl WebArguments {
         WebOrder {
             listen,
             unix: self.unix,
+            has_switches: self.switches,
         }
     }
 }

@@ -5,7 +5,7 @@ use super::http::{self, Answer};
 use super::reading::{Readiness, Reading};
 use crate::confinement::Confinement;
 use crate::packet_process::take_standard_input;
-use crate::{FAILED, complain};
+use crate::{FAILED, complain, logging};
 use rustix::process::{Signal, set_parent_process_death_signal};
 use rustix::thread::set_name;
 use serde::{Deserialize, Serialize};
@@ -32,6 +32,8 @@ pub(super) struct Start {
     pub(super) is_prometheus: bool,
     pub(super) has_tcp: bool,
     pub(super) has_unix: bool,
+    /// Value of `LOG_LEVEL`.
+    pub(super) log_level: Option<String>,
 }
 
 /// A message to the parent.
@@ -71,6 +73,7 @@ fn run() -> Result<std::convert::Infallible, ServerError> {
         message.ok_or_else(|| ServerError::Socket(io::ErrorKind::UnexpectedEof.into()))?;
     let start: Start =
         serde_json::from_slice(&message.text).map_err(|error| ServerError::Socket(error.into()))?;
+    logging::begin(logging::level(start.log_level.as_deref()));
     let mut listeners = message.descriptors.into_iter();
     let tcp = listeners.by_ref().take(start.has_tcp.into()).next();
     let unix = listeners.by_ref().take(start.has_unix.into()).next();

@@ -1,6 +1,10 @@
+use super::machine::Files;
 use super::*;
+use crate::arguments::AppPlace;
 use std::os::fd::{AsFd as _, OwnedFd};
+use taupe_config::application::Application;
 use taupe_os_linux::message_socket;
+use taupe_web_link::{Outcome, Place, Switch};
 
 #[test]
 fn the_helper_is_in_libexec_or_beside() {
@@ -13,16 +17,44 @@ fn the_helper_is_in_libexec_or_beside() {
     }
 }
 
+/// A machine with one tunnel.
+struct Fake<'a> {
+    read: Box<dyn FnMut() -> Result<String, String> + 'a>,
+    changed: Vec<(PathBuf, AppPlace, String)>,
+}
+
+impl Machine for Fake<'_> {
+    type Facts = String;
+
+    fn read(&mut self) -> Result<(String, Files), String> {
+        let files = [("home".to_owned(), PathBuf::from("/etc/wireguard/home.conf"))];
+        Ok(((self.read)()?, files.into()))
+    }
+
+    fn change(
+        &mut self,
+        file: &Path,
+        place: AppPlace,
+        application: &Application,
+    ) -> (Vec<String>, Result<(), String>) {
+        let change = (file.to_owned(), place, application.to_string());
+        self.changed.push(change);
+        (vec!["a remark".to_owned()], Ok(()))
+    }
+}
+
 type Reader<'a> = Box<dyn FnMut() -> Result<String, String> + 'a>;
 
 /// A conversation, its socket and that of its child.
-fn conversation<'a>(read: Reader<'a>) -> (Conversation<Reader<'a>>, OwnedFd, OwnedFd) {
+fn conversation(read: Reader<'_>) -> (Conversation<Fake<'_>>, OwnedFd, OwnedFd) {
     let addresses = Addresses {
         tcp: None,
         unix: None,
         path: Secret::random().expect("randomness"),
     };
-    let mut conversation = Conversation::new(addresses, next_token(0).expect("randomness"), read);
+    let changed = Vec::new();
+    let token = next_token(0).expect("randomness");
+    let mut conversation = Conversation::new(addresses, token, Fake { read, changed }, None);
     conversation.terminal.has_input = false;
     let (near, far) = message_socket::pair().expect("sockets");
     (conversation, near, far)
@@ -30,6 +62,72 @@ fn conversation<'a>(read: Reader<'a>) -> (Conversation<Reader<'a>>, OwnedFd, Own
 
 fn nothing() -> Result<String, String> {
     Ok("facts".to_owned())
+}
+
+fn switch(tunnel: &str, application: &str) -> Switch {
+    Switch {
+        tunnel: tunnel.to_owned(),
+        application: application.to_owned(),
+        place: Place::Allowed,
+    }
+}
+
+/// Returns the answer to a request for a change.
+fn outcome(
+    parent: &mut Conversation<Fake<'_>>,
+    (near, far): (&OwnedFd, &OwnedFd),
+    switch: Switch,
+) -> Outcome {
+    send(far.as_fd(), &ToParent::Switch(switch), &[]).expect("sent");
+    assert!(parent.receive(near.as_fd()).expect("allowed"));
+    let received = receive::<ToServer>(far.as_fd()).expect("received");
+    let Some((ToServer::Switched(outcome), _)) = received else {
+        panic!("another message");
+    };
+    outcome
+}
+
+#[test]
+fn changes_are_limited_to_applications_of_tunnels_that_the_page_shows() {
+    let (mut parent, near, far) = conversation(Box::new(nothing));
+    parent.switches = Some(Switches::default());
+    let sockets = (&near, &far);
+    // The page has shown nothing yet.
+    assert!(!outcome(&mut parent, sockets, switch("home", "curl")).is_done);
+    send(far.as_fd(), &ToParent::Wanted, &[]).expect("sent");
+    assert!(parent.receive(near.as_fd()).expect("allowed"));
+    receive::<ToServer>(far.as_fd()).expect("received");
+    for (tunnel, application) in [
+        ("work", "curl"),
+        ("/etc/wireguard/home.conf", "curl"),
+        ("../home", "curl"),
+        ("home", ""),
+        ("home", "a\nPostUp = reboot"),
+        ("home", "a, b"),
+    ] {
+        let refused = outcome(&mut parent, sockets, switch(tunnel, application));
+        assert!(!refused.is_done, "{tunnel} {application:?}: {refused:?}");
+    }
+    assert_eq!(parent.machine.changed, []);
+    let done = outcome(&mut parent, sockets, switch("home", "curl"));
+    assert!(done.is_done && done.sentences == ["a remark"], "{done:?}");
+    let file = PathBuf::from("/etc/wireguard/home.conf");
+    let expected = (file, AppPlace::Allowed, "curl".to_owned());
+    assert_eq!(parent.machine.changed, [expected]);
+    let mut count = 1;
+    while outcome(&mut parent, sockets, switch("home", "curl")).is_done {
+        count += 1;
+    }
+    assert_eq!((count, parent.machine.changed.len()), (20, 20));
+}
+
+#[test]
+fn without_the_option_a_change_ends_the_child() {
+    let (mut parent, near, far) = conversation(Box::new(nothing));
+    send(far.as_fd(), &ToParent::Switch(switch("home", "curl")), &[]).expect("sent");
+    let error = parent.receive(near.as_fd()).expect_err("refused");
+    assert!(error.to_string().contains("--switches"), "{error}");
+    assert_eq!(parent.machine.changed, []);
 }
 
 #[test]

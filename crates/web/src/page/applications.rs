@@ -1,5 +1,6 @@
 //! Applications: the tunnel that carries each, or the reason why none does.
 
+use super::switches::{self, Controls};
 use super::{sentence as words, units};
 use crate::facts::{Application, Facts, Verdict};
 use maud::{Markup, html};
@@ -81,11 +82,12 @@ fn name(one: &Application) -> &str {
 }
 
 /// Returns the section about applications with connections.
-pub(super) fn section(facts: &Facts) -> Markup {
+pub(super) fn section(facts: &Facts, controls: Option<&Controls>) -> Markup {
     let (direct, others): (Vec<_>, Vec<_>) = facts
         .applications
         .iter()
         .partition(|it| it.verdict == Verdict::Direct);
+    let table = |rows: &[&Application], label: &str| table(rows, label, facts, controls);
     html! {
         section.card #applications aria-labelledby="applications-title" {
             h2 #applications-title { "Applications with connections" }
@@ -116,7 +118,7 @@ pub(super) fn section(facts: &Facts) -> Markup {
     }
 }
 
-fn table(rows: &[&Application], label: &str) -> Markup {
+fn table(rows: &[&Application], label: &str, facts: &Facts, controls: Option<&Controls>) -> Markup {
     html! {
         table role="table" aria-labelledby=(label) {
             thead role="rowgroup" {
@@ -127,7 +129,7 @@ fn table(rows: &[&Application], label: &str) -> Markup {
                 }
             }
             tbody role="rowgroup" {
-                @for one in rows.iter().take(MAX_ROWS) { (row(one)) }
+                @for one in rows.iter().take(MAX_ROWS) { (row(one, facts, controls)) }
             }
         }
         @if rows.len() > MAX_ROWS {
@@ -136,7 +138,7 @@ fn table(rows: &[&Application], label: &str) -> Markup {
     }
 }
 
-fn row(one: &Application) -> Markup {
+fn row(one: &Application, facts: &Facts, controls: Option<&Controls>) -> Markup {
     html! {
         tr role="row" {
             th scope="row" role="rowheader" {
@@ -145,7 +147,10 @@ fn row(one: &Application) -> Markup {
                     span.path { (path) @if one.uid != 0 { " of user " (one.uid) } }
                 }
             }
-            td role="cell" data-label="Path" { (path(one)) }
+            td role="cell" data-label="Path" {
+                (path(one))
+                (switches::of_application(one, facts, controls))
+            }
             td role="cell" data-label="Connections" {
                 (one.connections)
                 @if one.processes > 1 { span.small { "of " (one.processes) " processes" } }

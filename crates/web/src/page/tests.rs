@@ -47,7 +47,7 @@ fn application(path: &str, tunnel: Value, verdict: &str, why: &str) -> Value {
 }
 
 fn shown(facts: &Facts) -> String {
-    content(facts, &History::default()).into_string()
+    content(facts, &History::default(), None).into_string()
 }
 
 #[test]
@@ -229,7 +229,7 @@ fn identifiers_of_tunnels_do_not_collide() {
         one["rules"] = json!([{"line": 1, "key": "AllowedApps", "application": "curl"}]);
         one
     });
-    let page = full(&shown(&facts(tunnels.into(), vec![])), "0").into_string();
+    let page = full(&shown(&facts(tunnels.into(), vec![])), "0", false).into_string();
     let mut ids: Vec<_> = page
         .split(" id=\"")
         .skip(1)
@@ -371,7 +371,7 @@ fn rates_and_latencies_have_units() {
     let (mut history, start) = (History::default(), Instant::now());
     history.add(&first, start);
     history.add(&second, start + Duration::from_secs(1));
-    let page = content(&second, &history).into_string();
+    let page = content(&second, &history, None).into_string();
     for words in [
         "<dd>8.0 Mbit/s</dd>",
         "<dd>800.0 kbit/s</dd>",

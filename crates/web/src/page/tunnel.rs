@@ -1,5 +1,6 @@
 //! A tunnel: rates, applications and peers.
 
+use super::switches::{self, Controls};
 use super::{plot, sentence, units, word};
 use crate::facts::{Device, Facts, KillSwitch, Mode, Peer, Tunnel};
 use crate::history::History;
@@ -21,7 +22,12 @@ fn id(kind: &str, tunnel: &Tunnel) -> String {
     format!("{kind}-{}", tunnel.interface)
 }
 
-pub(super) fn card(tunnel: &Tunnel, facts: &Facts, history: &History) -> Markup {
+pub(super) fn card(
+    tunnel: &Tunnel,
+    facts: &Facts,
+    history: &History,
+    controls: Option<&Controls>,
+) -> Markup {
     let title = id("title", tunnel);
     let device = facts
         .devices
@@ -36,7 +42,8 @@ pub(super) fn card(tunnel: &Tunnel, facts: &Facts, history: &History) -> Markup 
                 p.mode { (mode(tunnel)) }
             }
             (figures(tunnel, facts.at, device, history))
-            (applications(tunnel, facts))
+            (applications(tunnel, facts, controls))
+            (switches::addition(tunnel, controls))
             (plot::large(&samples))
             (peers(tunnel, facts.at, history))
             (remarks(tunnel))
@@ -123,7 +130,7 @@ fn figures(tunnel: &Tunnel, now: u64, device: Option<&Device>, history: &History
     }
 }
 
-fn applications(tunnel: &Tunnel, facts: &Facts) -> Markup {
+fn applications(tunnel: &Tunnel, facts: &Facts, controls: Option<&Controls>) -> Markup {
     let id = id("rules", tunnel);
     let is_selective = matches!(tunnel.mode, Some(Mode::Transparent | Mode::Marks));
     html! {
@@ -142,6 +149,7 @@ fn applications(tunnel: &Tunnel, facts: &Facts) -> Markup {
                             Some(count) => span.small { (count) " running" },
                             None => "",
                         }
+                        (switches::of_rule(rule, tunnel, controls))
                     }
                 }
                 @if tunnel.rules.len() > MAX_CHIPS {

@@ -10,7 +10,7 @@ use std::time::{Duration, Instant};
 use taupe_web_link::Token;
 use tower_service::Service as _;
 
-fn secret() -> Secret {
+pub(crate) fn secret() -> Secret {
     Secret::random().expect("randomness")
 }
 
@@ -21,17 +21,22 @@ fn numbered(number: u32, secret: &Secret) -> Token {
 
 /// Returns a site, its answers and its token.
 fn site() -> (Arc<Site>, Router, String) {
+    with_switches(false)
+}
+
+pub(crate) fn with_switches(has_switches: bool) -> (Arc<Site>, Router, String) {
     let token = secret();
     let mut sessions = Sessions::default();
     sessions.offer(numbered(1, &token), Instant::now());
-    let site = Site::new(Live::new(sessions, secret()), &secret()).expect("randomness");
+    let site =
+        Site::new(Live::new(sessions, secret(), has_switches), &secret()).expect("randomness");
     let site = Arc::new(site);
     let answers = routes(Arc::clone(&site)).layer(Extension(Admission::default()));
     (site, answers, token.reveal())
 }
 
 /// Returns the answer to a request below the path of the site.
-async fn below(
+pub(crate) async fn below(
     site: &Site,
     answers: &Router,
     method: &str,
@@ -42,6 +47,16 @@ async fn below(
 }
 
 async fn ask(answers: &Router, method: &str, target: &str, headers: &[(&str, &str)]) -> Response {
+    ask_with(answers, method, target, headers, String::new()).await
+}
+
+pub(crate) async fn ask_with(
+    answers: &Router,
+    method: &str,
+    target: &str,
+    headers: &[(&str, &str)],
+    body: String,
+) -> Response {
     let mut request = Request::builder().method(method).uri(target);
     if !headers.iter().any(|(name, _)| *name == "host") {
         request = request.header("host", "127.0.0.1:9587");
@@ -49,16 +64,16 @@ async fn ask(answers: &Router, method: &str, target: &str, headers: &[(&str, &st
     for (name, value) in headers {
         request = request.header(*name, *value);
     }
-    let request = request.body(Body::empty()).expect("a request");
+    let request = request.body(Body::from(body)).expect("a request");
     answers.clone().call(request).await.expect("an answer")
 }
 
-async fn text(response: Response) -> String {
+pub(crate) async fn text(response: Response) -> String {
     let body = axum::body::to_bytes(response.into_body(), 1 << 20).await;
     String::from_utf8(body.expect("a body").into()).expect("UTF-8")
 }
 
-fn header<'a>(response: &'a Response, name: &str) -> &'a str {
+pub(crate) fn header<'a>(response: &'a Response, name: &str) -> &'a str {
     let value = response.headers().get(name);
     value
         .and_then(|value| value.to_str().ok())
@@ -66,7 +81,7 @@ fn header<'a>(response: &'a Response, name: &str) -> &'a str {
 }
 
 /// Exchanges the token for the header with the cookie.
-async fn admitted(site: &Site, answers: &Router, token: &str) -> String {
+pub(crate) async fn admitted(site: &Site, answers: &Router, token: &str) -> String {
     let response = below(site, answers, "GET", &format!("?token={token}"), &[]).await;
     let cookie = header(&response, "set-cookie").split(';').next();
     cookie.unwrap_or_default().to_owned()
@@ -241,7 +256,7 @@ async fn all_answers_have_the_headers_of_a_page_that_loads_nothing_else() {
         assert_eq!(header(&response, "access-control-allow-origin"), "");
     }
     // The policy forbids scripts and styles in the page.
-    let page = page::full("", "0123").into_string();
+    let page = page::full("", "0123", false).into_string();
     assert!(
         !page.contains("style=") && !page.contains("onclick"),
         "{page}"

@@ -4,7 +4,10 @@ use super::{Server, connected};
 use crate::world::{Application, World};
 use serde_json::{Value, json};
 use std::fs;
+use std::io::{Read as _, Write as _};
+use std::net::{TcpListener, TcpStream};
 use std::path::PathBuf;
+use std::thread;
 use std::time::Duration;
 use taupe_lab::process::{Process, wait_until};
 use taupe_lab::sandbox::{scratch, scratch_file, step};
@@ -36,14 +39,14 @@ pub(crate) fn page() -> Result<()> {
         "Endpoint = 192.168.1.2:9\nAllowedIPs = 10.0.0.0/8\nAllowedApps = spade\nPersistentKeepalive = 1",
     )?;
     work.up(&silent)?;
-    let server = Server::start(&world, &[])?;
+    let server = Server::start(&world, &["--switches"])?;
     let browser = Browser::start(&world)?;
     browser.open(&server.address()?)?;
     wait_until("live state", SOON, || {
         Ok(browser.read("return document.querySelector('#live').className")? == "live on")
     })?;
-    let address = browser.read("return location.href")?;
-    ensure!(address == "http://127.0.0.1:9587/", "{address}");
+    let address = browser.text("return location.href")?;
+    ensure!(address == server.base()?, "{address}");
     step("a degraded tunnel appears by itself");
     wait_until("its reason", SOON, || {
         let reasons =
@@ -55,11 +58,11 @@ pub(crate) fn page() -> Result<()> {
     let title = browser.read("return document.title")?;
     ensure!(title == "work is degraded, home is up – Taupe", "{title}");
     step("opened details and the focus stay");
-    browser.read("const it = document.querySelector('#tunnel-home-more'); it.open = true; it.querySelector('summary').focus(); window.seen = document.querySelector('#tunnel-home svg path.line')?.getAttribute('d')")?;
+    browser.read("const it = document.querySelector('#settings-home'); it.open = true; it.querySelector('summary').focus(); window.seen = document.querySelector('#tunnel-home svg path.line')?.getAttribute('d')")?;
     wait_until("a newer plot", SOON, || {
         browser.is("return document.querySelector('#tunnel-home svg path.line')?.getAttribute('d') !== window.seen")
     })?;
-    ensure!(browser.is("return document.querySelector('#tunnel-home-more').open && document.activeElement.parentNode.id === 'tunnel-home-more'")?, "they are gone");
+    ensure!(browser.is("return document.querySelector('#settings-home').open && document.activeElement.parentNode.id === 'settings-home'")?, "they are gone");
     step("rates of two minutes' begin");
     wait_until("ten readings", SOON, || {
         browser.is("return (document.querySelector('#tunnel-home svg path.line')?.getAttribute('d') ?? '').split('L').length > 10")
@@ -82,7 +85,7 @@ pub(crate) fn page() -> Result<()> {
     step("keys");
     browser.read("document.querySelector('.skip').focus()")?;
     let mut order = vec![browser.text("return document.activeElement.textContent")?];
-    for _ in 0..20 {
+    for _ in 0..40 {
         browser.press("\u{e004}")?;
         let focused = browser.text("return document.activeElement.textContent")?;
         let is_last = focused == "Settings and counters of work";
@@ -97,14 +100,41 @@ pub(crate) fn page() -> Result<()> {
         "home is up",
         "work is degraded",
         "work",
+        // Switches of the application with connections, and of the files' entries.
+        "Out of home",
+        "Into work",
+        "Remove",
+        "Remove",
+        "Remove",
+        "Into home",
         "2 limits of home on this system",
         "Settings and counters of home",
+        "Remove",
+        "Into work",
         "2 limits of work on this system",
         "Settings and counters of work",
     ];
     // A kernel that keeps all promises has no limits; other programs may have connections.
     order.retain(|it| expected.contains(&&**it));
     ensure!(order == expected, "the focus goes to {order:?}");
+    step("an application is added by keys");
+    browser.read("const it = document.querySelector('form.add input'); it.value = 'ferret'; it.focus(); window.seen = document.querySelector('#tunnel-home svg path.line')?.getAttribute('d')")?;
+    wait_until("a newer plot", SOON, || {
+        browser.is("return document.querySelector('#tunnel-home svg path.line')?.getAttribute('d') !== window.seen")
+    })?;
+    ensure!(
+        browser.is("return document.activeElement.value === 'ferret'")?,
+        "the text or the focus is gone"
+    );
+    browser.press("\u{e007}")?;
+    wait_until("the result", SOON, || {
+        browser.is("return document.querySelector('#notice-title')?.textContent === 'Changed: ferret and home'")
+    })?;
+    found.extend(browser.examine(&axe)?);
+    ensure!(found.is_empty(), "axe-core: {found:#?}");
+    wait_until("live state", SOON, || {
+        browser.is("return document.querySelector('#live').className === 'live on'")
+    })?;
     step("pause by a key");
     browser.read("document.querySelector('#live button').focus()")?;
     browser.press("\u{e007}")?;
@@ -116,6 +146,23 @@ pub(crate) fn page() -> Result<()> {
     wait_until("live state", SOON, || {
         browser.is("return document.querySelector('#live').className === 'live on'")
     })?;
+    step("a hidden window reads nothing");
+    let set_hidden = |is_hidden: bool| {
+        let script = format!(
+            "Object.defineProperty(document, 'hidden', {{value: {is_hidden}, configurable: true}}); \
+             document.dispatchEvent(new Event('visibilitychange'))"
+        );
+        browser.read(&script)
+    };
+    set_hidden(true)?;
+    ensure!(
+        browser.is("return document.querySelector('#live span').textContent === 'hidden'")?,
+        "it is not hidden"
+    );
+    set_hidden(false)?;
+    wait_until("live state", SOON, || {
+        browser.is("return document.querySelector('#live').className === 'live on'")
+    })?;
     step("nothing is loaded from elsewhere, and nothing is refused");
     let log = browser.call("POST", "/se/log", &json!({"type": "browser"}))?;
     ensure!(log.as_array().is_some_and(Vec::is_empty), "{log}");
@@ -124,9 +171,42 @@ pub(crate) fn page() -> Result<()> {
     wait_until("the word", SOON, || {
         browser.is("return document.querySelector('#live').className === 'live bad'")
     })?;
+    step("another program at its address");
+    impostor(&world)?;
+    wait_until("the warning", SOON, || {
+        browser.is(
+            "return document.querySelector('#live span').textContent.startsWith('another program')",
+        )
+    })?;
+    let text = browser.text("return document.querySelector('main').textContent")?;
+    ensure!(!text.contains("all is well"), "{text}");
     drop(browser);
     work.down(&silent)?;
     world.down(&file)
+}
+
+/// Answers all requests at the server's address with a state that is not true.
+fn impostor(world: &World) -> Result<()> {
+    let at = "127.0.0.1:9587";
+    let listener = world
+        .near
+        .enter(|| TcpListener::bind(at).map_err(Error::io(at)))?;
+    // Until the sandbox ends.
+    thread::spawn(move || {
+        for stream in listener.incoming().flatten() {
+            thread::spawn(move || answer_falsely(stream));
+        }
+    });
+    Ok(())
+}
+
+fn answer_falsely(mut stream: TcpStream) {
+    let _ = stream.read(&mut [0; 4096]);
+    let event = "event: state\ndata: 00\ndata: <h1>all is well</h1>\n\n";
+    let head = "HTTP/1.1 200 OK\r\nContent-Type: text/event-stream\r\n\r\n";
+    let _ = stream.write_all(format!("{head}{event}").as_bytes());
+    // The browser closes it.
+    let _ = stream.read(&mut [0; 4096]);
 }
 
 /// Chromium on `near`.

@@ -1,0 +1,81 @@
+//! Changes of applications that the page requests.
+
+use super::machine::{Files, Machine};
+use crate::arguments::AppPlace;
+use crate::console::say;
+use std::collections::VecDeque;
+use std::time::{Duration, Instant};
+use taupe_config::application::Application;
+use taupe_web_link::{Outcome, Place, Switch};
+
+/// Changes within a time, at most.
+const MAX_CHANGES: usize = 20;
+const PERIOD: Duration = Duration::from_secs(60);
+
+/// Limit of changes. Its child, which requests them, parses requests of browsers, so a change is limited to
+/// what the page shows.
+#[derive(Default)]
+pub(super) struct Switches {
+    /// Files of the tunnels that the page shows.
+    pub(super) files: Files,
+    /// Times of the latest changes.
+    changes: VecDeque<Instant>,
+}
+
+impl Switches {
+    /// Makes a change as `taupe app` does, and prints it.
+    pub(super) fn make(&mut self, switch: &Switch, machine: &mut impl Machine) -> Outcome {
+        let (mut sentences, made) = self.attempt(switch, machine, Instant::now());
+        let is_done = made.is_ok();
+        sentences.extend(made.err());
+        for sentence in &sentences {
+            let shown = printable(sentence);
+            say(&format_args!("the page: {shown}"));
+            tracing::info!("the page: {shown}");
+        }
+        Outcome::new(is_done, &sentences)
+    }
+
+    fn attempt(
+        &mut self,
+        switch: &Switch,
+        machine: &mut impl Machine,
+        now: Instant,
+    ) -> (Vec<String>, Result<(), String>) {
+        let refused = |reason: String| (Vec::new(), Err(reason));
+        let Some(file) = self.files.get(&switch.tunnel) else {
+            return refused("the page shows no such tunnel in transparent mode".to_owned());
+        };
+        let application: Application = match switch.application.parse() {
+            Ok(application) => application,
+            Err(error) => return refused(format!("{}: {error}", switch.application)),
+        };
+        let is_old = |at: &Instant| now.saturating_duration_since(*at) > PERIOD;
+        while self.changes.front().is_some_and(is_old) {
+            self.changes.pop_front();
+        }
+        if self.changes.len() >= MAX_CHANGES {
+            return refused(format!(
+                "there were {MAX_CHANGES} changes within a minute; try again later"
+            ));
+        }
+        self.changes.push_back(now);
+        let place = match switch.place {
+            Place::Allowed => AppPlace::Allowed,
+            Place::Disallowed => AppPlace::Disallowed,
+            Place::Nowhere => AppPlace::Nowhere,
+        };
+        machine.change(file, place, &application)
+    }
+}
+
+/// Returns a text without characters that control the terminal or begin a line.
+fn printable(text: &str) -> String {
+    let shown = |c: char| match c.is_control()
+        || matches!(c, '\u{2028}'..='\u{202e}' | '\u{2066}'..='\u{2069}')
+    {
+        true => ' ',
+        false => c,
+    };
+    text.chars().map(shown).collect()
+}
