@@ -28,10 +28,10 @@ impl Switches {
         let (mut sentences, made) = self.attempt(switch, machine, Instant::now());
         let is_done = made.is_ok();
         sentences.extend(made.err());
+        let (tunnel, application) = (printable(&switch.tunnel), printable(&switch.application));
+        tracing::info!(tunnel, application, place = ?switch.place, is_done, "the page requested a change");
         for sentence in &sentences {
-            let shown = printable(sentence);
-            say(&format_args!("the page: {shown}"));
-            tracing::info!("the page: {shown}");
+            say(&format_args!("the page: {}", printable(sentence)));
         }
         Outcome::new(is_done, &sentences)
     }

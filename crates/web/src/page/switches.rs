@@ -44,9 +44,11 @@ pub(super) fn notice(controls: Option<&Controls>) -> Markup {
                 @if outcome.is_done { "Changed" } @else { "Not changed" }
                 ": " (application) " and " (tunnel)
             }
-            ul.remarks role="status" {
-                @for sentence in &outcome.sentences {
-                    li { (super::sentence(&Text::of(sentence))) }
+            div role="status" {
+                ul.remarks {
+                    @for sentence in &outcome.sentences {
+                        li { (super::sentence(&Text::of(sentence))) }
+                    }
                 }
             }
         }
@@ -92,8 +94,15 @@ impl<'a> Change<'a> {
             entry == path.as_str() || Some(entry) == name
         };
         let is_allowed = |rule: &&RuleLine| rule.key.as_str() == "AllowedApps";
-        let is_inside =
-            one.verdict != Verdict::Direct && one.tunnel.as_ref() == Some(&tunnel.interface);
+        let carrier = one
+            .tunnel
+            .as_ref()
+            .filter(|_| one.verdict != Verdict::Direct);
+        // An application can use only one tunnel.
+        if carrier.is_some_and(|it| *it != tunnel.interface) {
+            return None;
+        }
+        let is_inside = carrier.is_some();
         let selects = tunnel.rules.iter().any(|rule| is_allowed(&rule));
         let rule = tunnel.rules.iter().find(names_it);
         let change = |place, entry| Some(Self { place, entry });

@@ -241,6 +241,93 @@ fn identifiers_of_tunnels_do_not_collide() {
     assert!(ids.len() == count && count > 6 * names.len(), "{ids:?}");
 }
 
+/// Returns the accessible names of buttons on a page with switches.
+fn buttons(facts: &Facts) -> Vec<String> {
+    let controls = Controls {
+        form: "0123".to_owned(),
+        latest: None,
+    };
+    let page = content(facts, &History::default(), Some(&controls)).into_string();
+    let forms = page.matches("<form ").count();
+    let values = page.matches("name=\"form\" value=\"0123\"").count();
+    assert_eq!(forms, values, "{page}");
+    let labels = page.split("<button aria-label=\"").skip(1);
+    let labels = labels.filter_map(|rest| rest.split('"').next());
+    labels.map(str::to_owned).collect()
+}
+
+#[test]
+fn applications_have_the_switches_that_apply() {
+    let with_rules = |name: &str, rules: Value| {
+        let mut one = tunnel(name, "up", json!([]), vec![]);
+        one["rules"] = rules;
+        one
+    };
+    let rule =
+        |key: &str, application: &str| json!({"line": 1, "key": key, "application": application});
+    let applications = || {
+        vec![
+            application("/usr/bin/curl", json!("home"), "tunnel", "x"),
+            application("/usr/bin/ssh", json!("home"), "direct", "x"),
+            application("/usr/bin/apt", Value::Null, "direct", "x"),
+        ]
+    };
+    let allowed = with_rules("home", json!([rule("AllowedApps", "curl")]));
+    let expected = [
+        "Out of home: curl",
+        "Into home: /usr/bin/ssh",
+        "Into home: /usr/bin/apt",
+        "Remove curl from the lists of home",
+    ];
+    assert_eq!(
+        buttons(&facts(vec![allowed.clone()], applications())),
+        expected
+    );
+    // An entry that is no path or name of the program has a control of its own only.
+    let pattern = with_rules("home", json!([rule("AllowedApps", "cur*")]));
+    let shown = buttons(&facts(vec![pattern], applications()));
+    assert!(
+        !shown.iter().any(|it| it.contains("/usr/bin/curl")),
+        "{shown:?}"
+    );
+    // All applications except some.
+    let excluded = with_rules("home", json!([rule("DisallowedApps", "ssh")]));
+    let expected = [
+        "Out of home: /usr/bin/curl",
+        "Into home: ssh",
+        "Remove ssh from the lists of home",
+    ];
+    assert_eq!(buttons(&facts(vec![excluded], applications())), expected);
+    // Another tunnel carries it.
+    let work = with_rules("work", json!([rule("AllowedApps", "x")]));
+    let shown = buttons(&facts(vec![allowed.clone(), work], applications()));
+    assert!(
+        !shown.iter().any(|it| it == "Into work: /usr/bin/curl"),
+        "{shown:?}"
+    );
+    assert!(
+        shown.iter().any(|it| it == "Into work: /usr/bin/apt"),
+        "{shown:?}"
+    );
+    for (member, value) in [("mode", json!("marks")), ("file", Value::Null)] {
+        let mut fixed = allowed.clone();
+        fixed[member] = value;
+        assert!(
+            buttons(&facts(vec![fixed], applications())).is_empty(),
+            "{member}"
+        );
+    }
+    assert!(
+        !super::content(
+            &facts(vec![allowed], applications()),
+            &History::default(),
+            None
+        )
+        .into_string()
+        .contains("<form")
+    );
+}
+
 #[test]
 fn text_from_outside_is_escaped_and_changes_no_other_text() {
     const HOSTILE: &str = "<script>alert(1)</script>\"'&\u{202e}\u{7}\n";
@@ -285,8 +372,15 @@ fn text_from_outside_is_escaped_and_changes_no_other_text() {
         ..Default::default()
     });
     let page = shown(&facts);
+    let controls = Controls {
+        form: "0".to_owned(),
+        latest: None,
+    };
+    let with_switches = content(&facts, &History::default(), Some(&controls)).into_string();
+    assert!(with_switches.contains("<form"), "{with_switches}");
     let pages = [
         page.clone(),
+        with_switches,
         unreadable(&Text::of(HOSTILE)).into_string(),
         message(HOSTILE).into_string(),
     ];

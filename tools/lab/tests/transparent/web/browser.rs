@@ -102,7 +102,6 @@ pub(crate) fn page() -> Result<()> {
         "work",
         // Switches of the application with connections, and of the files' entries.
         "Out of home",
-        "Into work",
         "Remove",
         "Remove",
         "Remove",
@@ -118,7 +117,7 @@ pub(crate) fn page() -> Result<()> {
     order.retain(|it| expected.contains(&&**it));
     ensure!(order == expected, "the focus goes to {order:?}");
     step("an application is added by keys");
-    browser.read("const it = document.querySelector('form.add input'); it.value = 'ferret'; it.focus(); window.seen = document.querySelector('#tunnel-home svg path.line')?.getAttribute('d')")?;
+    browser.read("const it = document.querySelector('form.add input[name=application]'); it.value = 'ferret'; it.focus(); window.seen = document.querySelector('#tunnel-home svg path.line')?.getAttribute('d')")?;
     wait_until("a newer plot", SOON, || {
         browser.is("return document.querySelector('#tunnel-home svg path.line')?.getAttribute('d') !== window.seen")
     })?;
