@@ -1,7 +1,6 @@
 //! Requests that are refused before anything else, and headers of all answers.
 
 use crate::page::answer;
-use crate::site::Site;
 use axum::extract::{Request, State};
 use axum::http::{HeaderMap, HeaderValue, Method, StatusCode, Version, header};
 use axum::middleware::Next;
@@ -27,20 +26,32 @@ const HEADERS: [(&str, &str); 6] = [
     ("cache-control", "no-store"),
 ];
 
+/// Forms of pages that change something.
+#[derive(Clone)]
+pub(crate) struct Switching {
+    /// Path to which they are sent. `None` if pages have no such forms.
+    pub(crate) path: Option<Arc<str>>,
+}
+
 /// Refuses requests to other names, with other methods and from pages of other sites.
-pub(crate) async fn guard(State(site): State<Arc<Site>>, request: Request, next: Next) -> Response {
-    let has_switches = site.live.has_switches();
-    let is_switch = site.is_switch(request.method(), request.uri());
-    let mut response = match refusal(
+pub(crate) async fn guard(
+    State(switching): State<Switching>,
+    request: Request,
+    next: Next,
+) -> Response {
+    let is_path = switching.path.as_deref() == Some(request.uri().path());
+    let is_switch = is_path && *request.method() == Method::POST;
+    let refused = refusal(
         request.method(),
         is_switch,
         request.version(),
         request.headers(),
-    ) {
+    );
+    let mut response = match refused {
         Some(refusal) => refusal,
         None => next.run(request).await,
     };
-    let (policy, referrer) = match has_switches {
+    let (policy, referrer) = match switching.path.is_some() {
         false => (POLICY, "no-referrer"),
         // With `no-referrer`, browsers send forms with `Origin: null`.
         true => (POLICY_WITH_SWITCHES, "same-origin"),

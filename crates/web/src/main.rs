@@ -12,7 +12,7 @@
 //! | `guard.rs` | requests that are refused; headers of all answers |
 //! | `sessions.rs` | the token and the session |
 //! | `site.rs` | answers to requests |
-//! | `switches.rs` | changes that the parent makes |
+//! | `form.rs`, `switches.rs` | forms of the page; changes that the parent makes |
 //! | `events.rs` | streams of events |
 //! | `facts.rs`, `text.rs` | the state as it is received |
 //! | `history.rs` | rates of the last two minutes |
@@ -26,6 +26,8 @@ mod connections;
 mod events;
 #[cfg(target_os = "linux")]
 mod facts;
+#[cfg(target_os = "linux")]
+mod form;
 #[cfg(target_os = "linux")]
 mod guard;
 #[cfg(target_os = "linux")]

@@ -13,7 +13,7 @@ use applications::Blocked;
 use axum::http::StatusCode;
 use axum::response::{Html, IntoResponse as _, Response};
 use maud::{DOCTYPE, Markup, html};
-pub(crate) use switches::{ALLOWED, Controls, DISALLOWED, NOWHERE};
+pub(crate) use switches::Controls;
 
 /// Seconds after which a browser without scripts loads the page again.
 const RELOAD: u32 = 5;

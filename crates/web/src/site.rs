@@ -2,11 +2,11 @@
 
 use crate::connections::Admission;
 use crate::events::{self, Events};
-use crate::guard::guard;
+use crate::form::{self, Form, is_own_page};
+use crate::guard::{Switching, guard};
 use crate::live::Live;
 use crate::page::{self, answer};
-use crate::switches;
-use axum::body::Body;
+use axum::body::{Body, Bytes};
 use axum::extract::{DefaultBodyLimit, Request, State};
 use axum::http::{HeaderMap, HeaderValue, Method, StatusCode, Uri, header};
 use axum::middleware::Next;
@@ -59,17 +59,6 @@ impl Site {
         values.find(|value| sessions.admits(value))
     }
 
-    #[cfg(test)]
-    pub(crate) fn path(&self) -> &str {
-        &self.path
-    }
-
-    /// Returns true if a request is a form of the page that changes something.
-    pub(crate) fn is_switch(&self, method: &Method, uri: &Uri) -> bool {
-        let name = uri.path().strip_prefix(&*self.path);
-        self.live.has_switches() && *method == Method::POST && name == Some(SWITCH)
-    }
-
     /// Returns the token in an address.
     fn token<'a>(&self, uri: &'a Uri) -> Option<&'a str> {
         let query = uri.query().filter(|_| uri.path() == self.path)?;
@@ -89,7 +78,7 @@ impl Site {
         ([(header::SET_COOKIE, cookie)], self.to_page()).into_response()
     }
 
-    pub(crate) fn to_page(&self) -> Response {
+    fn to_page(&self) -> Response {
         (StatusCode::SEE_OTHER, [(header::LOCATION, &*self.path)]).into_response()
     }
 }
@@ -103,10 +92,13 @@ pub(crate) fn routes(site: Arc<Site>) -> Router {
     let style = file("text/css; charset=utf-8", STYLE);
     let icon = file("image/svg+xml", ICON);
     let script = file("text/javascript; charset=utf-8", SCRIPT);
+    let switching = Switching {
+        path: site.live.has_switches().then(|| below(SWITCH).into()),
+    };
     let mut pages = Router::new();
     if site.live.has_switches() {
-        let limit = DefaultBodyLimit::max(switches::MAX_FORM);
-        pages = pages.route(&below(SWITCH), post(switches::handle).layer(limit));
+        let limit = DefaultBodyLimit::max(form::MAX_FORM);
+        pages = pages.route(&below(SWITCH), post(switch).layer(limit));
     }
     pages
         .route(&site.path, get(show_page))
@@ -122,7 +114,7 @@ pub(crate) fn routes(site: Arc<Site>) -> Router {
         .route(&below("icon.svg"), icon.clone())
         .route("/style.css", style)
         .route("/icon.svg", icon)
-        .layer(middleware::from_fn_with_state(Arc::clone(&site), guard))
+        .layer(middleware::from_fn_with_state(switching, guard))
         .with_state(site)
 }
 
@@ -194,5 +186,32 @@ async fn stream(
     (kind, Body::new(events)).into_response()
 }
 
+/// Handles a form of the page.
+async fn switch(State(site): State<Arc<Site>>, headers: HeaderMap, body: Bytes) -> Response {
+    let refuse = |text| answer(StatusCode::FORBIDDEN, text);
+    if !is_own_page(&headers) {
+        return refuse("This form was not sent by the page itself.");
+    }
+    let Some(form) = Form::parse(&headers, &body) else {
+        return answer(StatusCode::BAD_REQUEST, "This is no form of the page.");
+    };
+    if !has_form_value(&site.live, &form.value) {
+        return refuse("This form belongs to another session. Load the page again.");
+    }
+    if !site.live.switches().request(form.switch).await {
+        let text = "Another change is not finished. Go back and try again.";
+        return answer(StatusCode::CONFLICT, text);
+    }
+    site.to_page()
+}
+
+fn has_form_value(live: &Live, value: &str) -> bool {
+    let sessions = live.sessions();
+    let pair = sessions.form().zip(Secret::parse(value));
+    pair.is_some_and(|(form, value)| form.is_equal(&value))
+}
+
 #[cfg(test)]
-pub(crate) mod tests;
+mod switch_tests;
+#[cfg(test)]
+mod tests;

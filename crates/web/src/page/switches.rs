@@ -1,15 +1,11 @@
 //! Controls that move applications into tunnels and out of them.
 
 use crate::facts::{Application, Facts, Mode, RuleLine, Tunnel, Verdict};
+use crate::form::{ALLOWED, DISALLOWED, NOWHERE};
 use crate::switches::Latest;
 use crate::text::Text;
 use maud::{Markup, html};
 use std::fmt::Write as _;
-
-/// Values of the field `place` of forms.
-pub(crate) const ALLOWED: &str = "allowed";
-pub(crate) const DISALLOWED: &str = "disallowed";
-pub(crate) const NOWHERE: &str = "nowhere";
 
 /// Tunnels for which an application has a control, at most.
 const MAX_TUNNELS: usize = 3;

@@ -10,7 +10,7 @@ use std::time::{Duration, Instant};
 use taupe_web_link::Token;
 use tower_service::Service as _;
 
-pub(crate) fn secret() -> Secret {
+pub(super) fn secret() -> Secret {
     Secret::random().expect("randomness")
 }
 
@@ -24,7 +24,7 @@ fn site() -> (Arc<Site>, Router, String) {
     with_switches(false)
 }
 
-pub(crate) fn with_switches(has_switches: bool) -> (Arc<Site>, Router, String) {
+pub(super) fn with_switches(has_switches: bool) -> (Arc<Site>, Router, String) {
     let token = secret();
     let mut sessions = Sessions::default();
     sessions.offer(numbered(1, &token), Instant::now());
@@ -36,7 +36,7 @@ pub(crate) fn with_switches(has_switches: bool) -> (Arc<Site>, Router, String) {
 }
 
 /// Returns the answer to a request below the path of the site.
-pub(crate) async fn below(
+pub(super) async fn below(
     site: &Site,
     answers: &Router,
     method: &str,
@@ -50,7 +50,7 @@ async fn ask(answers: &Router, method: &str, target: &str, headers: &[(&str, &st
     ask_with(answers, method, target, headers, String::new()).await
 }
 
-pub(crate) async fn ask_with(
+pub(super) async fn ask_with(
     answers: &Router,
     method: &str,
     target: &str,
@@ -68,12 +68,12 @@ pub(crate) async fn ask_with(
     answers.clone().call(request).await.expect("an answer")
 }
 
-pub(crate) async fn text(response: Response) -> String {
+pub(super) async fn text(response: Response) -> String {
     let body = axum::body::to_bytes(response.into_body(), 1 << 20).await;
     String::from_utf8(body.expect("a body").into()).expect("UTF-8")
 }
 
-pub(crate) fn header<'a>(response: &'a Response, name: &str) -> &'a str {
+pub(super) fn header<'a>(response: &'a Response, name: &str) -> &'a str {
     let value = response.headers().get(name);
     value
         .and_then(|value| value.to_str().ok())
@@ -81,7 +81,7 @@ pub(crate) fn header<'a>(response: &'a Response, name: &str) -> &'a str {
 }
 
 /// Exchanges the token for the header with the cookie.
-pub(crate) async fn admitted(site: &Site, answers: &Router, token: &str) -> String {
+pub(super) async fn admitted(site: &Site, answers: &Router, token: &str) -> String {
     let response = below(site, answers, "GET", &format!("?token={token}"), &[]).await;
     let cookie = header(&response, "set-cookie").split(';').next();
     cookie.unwrap_or_default().to_owned()

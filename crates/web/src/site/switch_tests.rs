@@ -1,8 +1,11 @@
+use super::tests::{admitted, ask_with, below, secret, text, with_switches};
 use super::*;
 use crate::facts::Facts;
-use crate::site::tests::{admitted, ask_with, below, secret, text, with_switches};
-use axum::Router;
-use std::time::Instant;
+use crate::form::MAX_FORM;
+use std::time::{Duration, Instant};
+use taupe_web_link::{Outcome, Place, Switch};
+
+const FORM_TYPE: &str = "application/x-www-form-urlencoded";
 
 /// A site with switches, its answers, and the cookie of its browser.
 async fn site() -> (Arc<Site>, Router, String) {
@@ -26,7 +29,7 @@ async fn send(
     headers: &[(&str, &str)],
     body: &str,
 ) -> axum::http::StatusCode {
-    let target = format!("{}switch", site.path());
+    let target = format!("{}switch", site.path);
     let kind = ("content-type", FORM_TYPE);
     let headers = [headers, &[kind]].concat();
     ask_with(answers, "POST", &target, &headers, body.to_owned())
@@ -111,7 +114,7 @@ async fn forms_of_others_change_nothing() {
         let answered = send(&site, &answers, headers, body).await;
         assert_eq!(answered, status, "{headers:?} {body}");
     }
-    let target = format!("{}switch", site.path());
+    let target = format!("{}switch", site.path);
     let json = [cookie, OWN, ("content-type", "text/plain")];
     let answer = ask_with(&answers, "POST", &target, &json, right.clone()).await;
     assert_eq!(answer.status(), 400);
@@ -120,7 +123,7 @@ async fn forms_of_others_change_nothing() {
         let answer = below(&site, &answers, method, &query, &[cookie, OWN]).await;
         assert_eq!(answer.status(), 405, "{method}");
     }
-    let answer = ask_with(&answers, "POST", site.path(), &[cookie, OWN], right.clone()).await;
+    let answer = ask_with(&answers, "POST", &site.path, &[cookie, OWN], right.clone()).await;
     assert_eq!(answer.status(), 405);
     // The value of an ended session is not valid in the next one.
     let token = taupe_web_link::Token {
@@ -158,12 +161,4 @@ async fn a_page_that_only_shows_has_no_forms() {
     let body = form(&form_value(&site));
     let headers = [("cookie", &*cookie), OWN];
     assert_eq!(send(&site, &answers, &headers, &body).await, 405);
-}
-
-#[test]
-fn forms_are_decoded() {
-    assert_eq!(decoded("a+b%2f%C3%A9").as_deref(), Some("a b/é"));
-    for wrong in ["%", "%2", "%2g", "%ff"] {
-        assert_eq!(decoded(wrong), None, "{wrong}");
-    }
 }
