@@ -94,28 +94,27 @@ fn run() -> Result<(), WebError> {
 
 /// Takes rights from the only thread. Returns the layers.
 fn confine_thread() -> Vec<Layer> {
-    let step = |name: &str, done: Result<(), &dyn fmt::Display>| Layer {
-        extent: done.map_or(Extent::None, |()| Extent::Full),
-        text: match done {
-            Ok(()) => name.to_owned(),
-            Err(error) => format!("no {name} ({error})"),
-        },
-    };
     // These take capabilities that a service may not have.
     let root = enter_empty_root();
     let user = enter_unused_user();
     // The list of calls refuses to change this. A change of the user would end it.
     let _ = set_parent_process_death_signal(Some(Signal::KILL));
     let thread = restrict_thread(&Rights::none());
-    let root = step(EMPTY_ROOT, root.as_ref().map(|()| ()).map_err(|it| it as _));
-    let user = step(
-        "user of its own",
-        user.as_ref().map(|()| ()).map_err(|it| it as _),
-    );
-    [root, user]
-        .into_iter()
-        .chain(thread.iter().map(layer))
-        .collect()
+    let first = [step(EMPTY_ROOT, root), step("user of its own", user)];
+    first.into_iter().chain(thread.iter().map(layer)).collect()
+}
+
+fn step<E: fmt::Display>(name: &str, done: Result<(), E>) -> Layer {
+    match done {
+        Ok(()) => Layer {
+            text: name.to_owned(),
+            extent: Extent::Full,
+        },
+        Err(error) => Layer {
+            text: format!("no {name} ({error})"),
+            extent: Extent::None,
+        },
+    }
 }
 
 const EMPTY_ROOT: &str = "empty root directory";

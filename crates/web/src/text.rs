@@ -13,7 +13,11 @@ const MAX_MARKS: usize = 3;
 
 /// Text without characters that change how other text is shown. maud escapes it.
 #[derive(Clone, PartialEq, Eq, Hash, PartialOrd, Ord, Default, Debug)]
-pub(crate) struct Text(String);
+pub(crate) struct Text {
+    shown: String,
+    /// True if no characters are left out.
+    is_exact: bool,
+}
 
 impl Text {
     pub(crate) fn of(text: &str) -> Self {
@@ -26,11 +30,20 @@ impl Text {
         if shown.next().is_some() {
             short.push('…');
         }
-        Self(short)
+        let is_exact = short == text;
+        Self {
+            shown: short,
+            is_exact,
+        }
+    }
+
+    /// Returns the text if no characters are left out, for use as a value.
+    pub(crate) fn exact(&self) -> Option<&str> {
+        self.is_exact.then_some(&*self.shown)
     }
 
     pub(crate) fn as_str(&self) -> &str {
-        &self.0
+        &self.shown
     }
 }
 
@@ -54,13 +67,13 @@ impl<'a> Deserialize<'a> for Text {
 
 impl fmt::Display for Text {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(&self.0)
+        f.write_str(&self.shown)
     }
 }
 
 impl Render for Text {
     fn render_to(&self, buffer: &mut String) {
-        self.0.as_str().render_to(buffer);
+        self.shown.render_to(buffer);
     }
 }
 
@@ -73,7 +86,7 @@ mod tests {
         let hostile = "a\u{202e}b\u{2066}c\u{0}\u{1b}[31m\u{200f}\nd\u{feff}\u{85}\u{e0041}";
         assert_eq!(Text::of(hostile).as_str(), "abc[31md");
         for usual in ["Zoë’s 電話 👩 <b>", "Zoe\u{308} ล้ำ हिन्दी"] {
-            assert_eq!(Text::of(usual).as_str(), usual);
+            assert_eq!(Text::of(usual).exact(), Some(usual));
         }
         let ignorable = "a\u{ad}b\u{34f}c\u{200d}\u{3164}\u{fe0f}\u{115f}\u{e01ef}\u{180e}d";
         assert_eq!(Text::of(ignorable).as_str(), "abcd");
@@ -82,5 +95,6 @@ mod tests {
         let long = Text::of(&"x".repeat(MAX_LENGTH + 1));
         assert_eq!(long.as_str().chars().count(), MAX_LENGTH + 1);
         assert!(long.as_str().ends_with("x…"));
+        assert_eq!((long.exact(), Text::of(hostile).exact()), (None, None));
     }
 }

@@ -58,10 +58,7 @@ pub(super) fn of_application(
     controls: Option<&Controls>,
 ) -> Markup {
     let tunnels = facts.status.tunnels.iter().filter(|it| is_switchable(it));
-    let path = one
-        .application
-        .as_ref()
-        .filter(|it| it.as_str().starts_with('/'));
+    let path = one.application.as_ref().filter(|it| is_entry(it));
     html! {
         @if let (Some(controls), Some(path)) = (controls, path) {
             @for tunnel in tunnels.take(MAX_TUNNELS) {
@@ -71,6 +68,14 @@ pub(super) fn of_application(
             }
         }
     }
+}
+
+/// Returns true if a file can have the path of a program as it is shown. Otherwise a button would select
+/// another program than the one beside it.
+fn is_entry(path: &Text) -> bool {
+    let is_escaped = |path: &str| path.contains('\\');
+    let path = path.exact();
+    path.is_some_and(|path| path.starts_with('/') && !is_escaped(path))
 }
 
 /// Change of a tunnel's file that moves an application.
@@ -143,7 +148,7 @@ pub(super) fn of_rule(rule: &RuleLine, tunnel: &Tunnel, controls: Option<&Contro
         ("place", NOWHERE),
     ];
     html! {
-        @if let Some(controls) = controls.filter(|_| is_switchable(tunnel)) {
+        @if let Some(controls) = controls.filter(|_| is_switchable(tunnel) && rule.application.exact().is_some()) {
             form.switch method="post" action="switch" id=(id(&["rule", tunnel.interface.as_str(), rule.key.as_str(), rule.application.as_str()])) {
                 (hidden(controls, &fields))
                 button aria-label={ "Remove " (rule.application) " from the lists of " (tunnel.interface) } {

@@ -283,6 +283,12 @@ fn applications_have_the_switches_that_apply() {
         buttons(&facts(vec![allowed.clone()], applications())),
         expected
     );
+    // The button would select another program.
+    for path in ["/usr/bin/cu\u{200b}rl", "/usr/bin/cu\\x0arl", "curl"] {
+        let hidden = vec![application(path, Value::Null, "direct", "x")];
+        let shown = buttons(&facts(vec![allowed.clone()], hidden));
+        assert_eq!(shown, ["Remove curl from the lists of home"], "{path:?}");
+    }
     // An entry that is no path or name of the program has a control of its own only.
     let pattern = with_rules("home", json!([rule("AllowedApps", "cur*")]));
     let shown = buttons(&facts(vec![pattern], applications()));

@@ -113,6 +113,7 @@ pub(crate) const ELSEWHERE: &[Elsewhere] = &[
     at("java -cp classes -Djava.library.path=target/library Program", Others(&["scripts/java"], JAVA)),
     // The page.
     at("sudo taupe web", Test(WEB, "served")),
+    at("sudo taupe web --switches", Test(WEB, "switches")),
     at("ssh -L 9587:127.0.0.1:9587 HOST", ByHand("it takes a second machine with a server of ssh")),
     // Metrics.
     at("sudo taupe metrics --listen 127.0.0.1:9586", Test(METRICS, "served")),
