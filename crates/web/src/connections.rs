@@ -5,7 +5,7 @@ use hyper::server::conn::http1;
 use hyper_util::rt::{TokioIo, TokioTimer};
 use hyper_util::service::TowerToHyperService;
 use std::future::{Future as _, poll_fn};
-use std::io::{self, IoSlice};
+use std::io;
 use std::pin::{Pin, pin};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -171,15 +171,6 @@ impl<C: AsyncRead + Unpin> AsyncRead for Watched<C> {
     }
 }
 
-impl<C: AsyncWrite + Unpin> Watched<C> {
-    fn noted(&self, written: Poll<io::Result<usize>>) -> Poll<io::Result<usize>> {
-        if matches!(written, Poll::Ready(Ok(1..))) {
-            self.activity.note();
-        }
-        written
-    }
-}
-
 impl<C: AsyncWrite + Unpin> AsyncWrite for Watched<C> {
     fn poll_write(
         mut self: Pin<&mut Self>,
@@ -187,20 +178,10 @@ impl<C: AsyncWrite + Unpin> AsyncWrite for Watched<C> {
         bytes: &[u8],
     ) -> Poll<io::Result<usize>> {
         let written = Pin::new(&mut self.connection).poll_write(context, bytes);
-        self.noted(written)
-    }
-
-    fn poll_write_vectored(
-        mut self: Pin<&mut Self>,
-        context: &mut Context<'_>,
-        bytes: &[IoSlice<'_>],
-    ) -> Poll<io::Result<usize>> {
-        let written = Pin::new(&mut self.connection).poll_write_vectored(context, bytes);
-        self.noted(written)
-    }
-
-    fn is_write_vectored(&self) -> bool {
-        self.connection.is_write_vectored()
+        if matches!(written, Poll::Ready(Ok(1..))) {
+            self.activity.note();
+        }
+        written
     }
 
     fn poll_flush(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<io::Result<()>> {

@@ -315,6 +315,12 @@ fn applications_have_the_switches_that_apply() {
         shown.iter().any(|it| it == "Into work: /usr/bin/apt"),
         "{shown:?}"
     );
+    let rest = with_rules("work", json!([rule("DisallowedApps", "x")]));
+    let shown = buttons(&facts(vec![allowed.clone(), rest], applications()));
+    assert!(
+        !shown.iter().any(|it| it.contains("work: /usr/bin/curl")),
+        "{shown:?}"
+    );
     for (member, value) in [("mode", json!("marks")), ("file", Value::Null)] {
         let mut fixed = allowed.clone();
         fixed[member] = value;
