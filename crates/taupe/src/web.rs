@@ -376,15 +376,16 @@ impl Terminal {
             };
             let mut ready = files.iter().map(|file| !file.revents().is_empty());
             let (has_message, has_input) = (ready.next(), ready.next());
-            if has_message == Some(true) {
-                return Ok(Wake::Message);
-            }
+            // First, so that a process with many messages cannot keep the user from ending a session.
             if has_input == Some(true) {
                 match rustix::io::read(&stdin, &mut [0; 256]) {
                     Ok(1..) => return Ok(Wake::Enter),
                     // The terminal is closed.
                     _ => self.has_input = false,
                 }
+            }
+            if has_message == Some(true) {
+                return Ok(Wake::Message);
             }
         }
     }

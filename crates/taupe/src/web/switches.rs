@@ -4,13 +4,17 @@ use super::machine::{Files, Machine};
 use crate::arguments::AppPlace;
 use crate::console::say;
 use std::collections::VecDeque;
+use std::thread;
 use std::time::{Duration, Instant};
 use taupe_config::application::Application;
 use taupe_web_link::{Outcome, Place, Switch};
 
-/// Changes within a time, at most.
+/// Requests within a time, at most.
 const MAX_CHANGES: usize = 20;
 const PERIOD: Duration = Duration::from_secs(60);
+
+/// Time before the answer to a request beyond that.
+const PAUSE: Duration = Duration::from_secs(1);
 
 /// Limit of changes. Its child, which requests them, parses requests of browsers, so a change is limited to
 /// what the page shows.
@@ -18,14 +22,21 @@ const PERIOD: Duration = Duration::from_secs(60);
 pub(super) struct Switches {
     /// Files of the tunnels that the page shows.
     pub(super) files: Files,
-    /// Times of the latest changes.
-    changes: VecDeque<Instant>,
+    /// Times of the latest requests.
+    requests: VecDeque<Instant>,
 }
 
 impl Switches {
-    /// Makes a change as `taupe app` does, and prints it.
+    /// Makes a change as `taupe app` does, and prints it. Requests beyond the limit wait and are not
+    /// printed, so that they fill neither the terminal nor the processor's time.
     pub(super) fn make(&mut self, switch: &Switch, machine: &mut impl Machine) -> Outcome {
-        let (mut sentences, made) = self.attempt(switch, machine, Instant::now());
+        if !self.is_permitted(Instant::now()) {
+            thread::sleep(PAUSE);
+            let reason =
+                format!("there were {MAX_CHANGES} requests within a minute; try again later");
+            return Outcome::new(false, &[reason]);
+        }
+        let (mut sentences, made) = self.attempt(switch, machine);
         let is_done = made.is_ok();
         sentences.extend(made.err());
         let (tunnel, application) = (printable(&switch.tunnel), printable(&switch.application));
@@ -36,11 +47,23 @@ impl Switches {
         Outcome::new(is_done, &sentences)
     }
 
+    /// Counts a request.
+    fn is_permitted(&mut self, now: Instant) -> bool {
+        let is_old = |at: &Instant| now.saturating_duration_since(*at) > PERIOD;
+        while self.requests.front().is_some_and(is_old) {
+            self.requests.pop_front();
+        }
+        let is_permitted = self.requests.len() < MAX_CHANGES;
+        if is_permitted {
+            self.requests.push_back(now);
+        }
+        is_permitted
+    }
+
     fn attempt(
-        &mut self,
+        &self,
         switch: &Switch,
         machine: &mut impl Machine,
-        now: Instant,
     ) -> (Vec<String>, Result<(), String>) {
         let refused = |reason: String| (Vec::new(), Err(reason));
         let Some(file) = self.files.get(&switch.tunnel) else {
@@ -50,16 +73,6 @@ impl Switches {
             Ok(application) => application,
             Err(error) => return refused(format!("{}: {error}", switch.application)),
         };
-        let is_old = |at: &Instant| now.saturating_duration_since(*at) > PERIOD;
-        while self.changes.front().is_some_and(is_old) {
-            self.changes.pop_front();
-        }
-        if self.changes.len() >= MAX_CHANGES {
-            return refused(format!(
-                "there were {MAX_CHANGES} changes within a minute; try again later"
-            ));
-        }
-        self.changes.push_back(now);
         let place = match switch.place {
             Place::Allowed => AppPlace::Allowed,
             Place::Disallowed => AppPlace::Disallowed,

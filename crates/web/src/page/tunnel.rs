@@ -340,3 +340,12 @@ fn more(tunnel: &Tunnel, device: Option<&Device>, history: &History) -> Markup {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    #[test]
+    fn a_session_lasts_as_long_as_in_the_status() {
+        let expected = taupe_inspect::status::SESSION_LIFETIME;
+        assert_eq!(super::SESSION_LIFETIME, expected.as_secs());
+    }
+}
