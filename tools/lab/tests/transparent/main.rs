@@ -254,6 +254,7 @@ fn main() {
         SystemTest::new("live_view", top::live_view).limit(long),
         SystemTest::new("page_is_served", web::served).limit(long),
         SystemTest::new("page_switches_applications", web::switches).limit(long),
+        SystemTest::new("page_from_a_terminal", web::in_a_terminal).limit(long),
         SystemTest::new("flows_follow", inspection::follow::to_the_end).limit(long),
         SystemTest::new(
             "explain_for_several_tunnels",

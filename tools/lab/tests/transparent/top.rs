@@ -222,10 +222,10 @@ fn send(world: &World, application: &Application) -> Result<Process> {
 }
 
 /// A shell in a terminal of 80 columns and 24 lines. Dropped, its tmux server ends.
-struct Screen<'a>(&'a Host);
+pub(crate) struct Screen<'a>(&'a Host);
 
 impl<'a> Screen<'a> {
-    fn new(host: &'a Host) -> Result<Self> {
+    pub(crate) fn new(host: &'a Host) -> Result<Self> {
         let screen = Self(host);
         let shell = "exec env PS1='$ ' bash --norc --noprofile -i";
         let size = ["new-session", "-d", "-x", "80", "-y", "24", shell];
@@ -259,17 +259,17 @@ impl<'a> Screen<'a> {
         Ok(output.stdout)
     }
 
-    fn press(&self, keys: &[&str]) -> Result<()> {
+    pub(crate) fn press(&self, keys: &[&str]) -> Result<()> {
         keys.iter()
             .try_for_each(|key| self.tmux(&["send-keys", key]).map(drop))
     }
 
-    fn write(&self, line: &str) -> Result<()> {
+    pub(crate) fn write(&self, line: &str) -> Result<()> {
         self.tmux(&["send-keys", "-l", line])?;
         self.press(&["Enter"])
     }
 
-    fn resize(&self, width: u16, height: u16) -> Result<()> {
+    pub(crate) fn resize(&self, width: u16, height: u16) -> Result<()> {
         let [width, height] = [width, height].map(|size| size.to_string());
         let resize = ["resize-window", "-x", &width, "-y", &height];
         self.tmux(&resize).map(drop)
@@ -280,7 +280,7 @@ impl<'a> Screen<'a> {
     }
 
     /// Waits until the screen is as wanted, and returns its content.
-    fn shows(&self, what: &str, is_wanted: impl Fn(&str) -> bool) -> Result<String> {
+    pub(crate) fn shows(&self, what: &str, is_wanted: impl Fn(&str) -> bool) -> Result<String> {
         let mut content = String::new();
         let shown = wait_until(what, PATIENCE, || {
             content = self.content()?;

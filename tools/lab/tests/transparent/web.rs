@@ -2,6 +2,7 @@
 
 pub(crate) mod browser;
 
+use crate::top::Screen;
 use crate::world::{Application, BEYOND, PORT, TUNNEL, UPLINK, World, expect, private_key};
 use rustix::process::{Pid, Signal, kill_process};
 use std::fs;
@@ -45,19 +46,12 @@ impl Server {
 
     /// Returns the address with the token.
     pub(crate) fn address(&self) -> Result<String> {
-        let output = self.process.output();
-        let mut words = output.split_whitespace();
-        let address = words.find(|word| word.contains("/?token="));
-        address
-            .map(str::to_owned)
-            .ok_or_else(|| Error::unmet(format!("no address: {output}")))
+        address_in(&self.process.output())
     }
 
     /// Returns the address of the page without the token.
     fn base(&self) -> Result<String> {
-        let address = self.address()?;
-        let base = address.split('?').next().unwrap_or_default();
-        Ok(base.to_owned())
+        Ok(without_token(&self.address()?))
     }
 
     /// Returns the id of the process that serves the page.
@@ -73,6 +67,19 @@ impl Server {
     }
 }
 
+/// Returns the last address with a token in an output.
+fn address_in(output: &str) -> Result<String> {
+    let mut words = output.split_whitespace();
+    let address = words.rfind(|word| word.starts_with(SITE) && word.contains("/?token="));
+    address
+        .map(str::to_owned)
+        .ok_or_else(|| Error::unmet(format!("no address: {output}")))
+}
+
+fn without_token(address: &str) -> String {
+    address.split('?').next().unwrap_or_default().to_owned()
+}
+
 /// Requests of curl on `near`.
 struct Client<'a> {
     world: &'a World,
@@ -84,12 +91,16 @@ struct Client<'a> {
 
 impl<'a> Client<'a> {
     fn new(world: &'a World, server: &Server, name: &str) -> Result<Self> {
-        Ok(Self {
+        Ok(Self::at(world, server.base()?, name))
+    }
+
+    fn at(world: &'a World, base: String, name: &str) -> Self {
+        Self {
             world,
-            base: server.base()?,
+            base,
             cookies: scratch(name).display().to_string(),
             prefix: &[],
-        })
+        }
     }
 
     /// Returns the answer to a request, with its headers and its status at the end.
@@ -385,6 +396,40 @@ pub(crate) fn switches() -> Result<()> {
     ensure!(text()? == before, "the file: {}", text()?);
     drop(server);
     world.down(&file)
+}
+
+/// On a terminal, Enter prints another address and ends the session of the browser.
+pub(crate) fn in_a_terminal() -> Result<()> {
+    let world = World::new()?;
+    let program = Implementation::Taupe.program()?.display().to_string();
+    let terminal = Screen::new(&world.near)?;
+    terminal.resize(200, 40)?;
+    terminal.write(&format!("TAUPE_CONFINE=kill {program} web"))?;
+    let screen = terminal.shows("an address", |it| it.contains("Ctrl-C ends the page"))?;
+    let address = address_in(&screen)?;
+    let first = Client::at(&world, without_token(&address), "first");
+    first.expect(&[], &address, "303")?;
+    let report = "a browser has opened the address";
+    terminal.shows("the report", |it| it.contains(report))?;
+    first.expect(&[], "", "200")?;
+    step("Enter");
+    terminal.press(&["Enter"])?;
+    let screen = terminal.shows("another address", |it| it.matches("/?token=").count() == 2)?;
+    let another = address_in(&screen)?;
+    wait_until("the end of the session", SOON, || {
+        Ok(first.ask(&[], "")?.ends_with("403"))
+    })?;
+    first.expect(&[], &address, "403")?;
+    let second = Client::at(&world, without_token(&another), "second");
+    second.expect(&[], &another, "303")?;
+    second.expect(&[], "", "200")?;
+    first.expect(&[], "", "403")?;
+    terminal.shows("the second report", |it| it.matches(report).count() == 2)?;
+    step("Ctrl-C");
+    terminal.press(&["C-c"])?;
+    wait_until("the end", SOON, || {
+        Ok(second.ask(&[], "")?.ends_with("000"))
+    })
 }
 
 /// Lets an application open a connection beyond, which stays.
