@@ -102,6 +102,7 @@ fn start(
 
 /// Reads the figures whenever the process wants them, until it ends.
 fn serve(mut server: RequestServer, format: Format) -> Result<(), MetricsError> {
+    let mut files = Files::default();
     loop {
         let received = message_socket::receive(server.socket());
         let Some(message) = received.map_err(MetricsError::Server)? else {
@@ -111,7 +112,7 @@ fn serve(mut server: RequestServer, format: Format) -> Result<(), MetricsError> 
         match serde_json::from_slice(&message.text) {
             Ok(Event::Serving) => crate::system::notify_ready(),
             Ok(Event::Wanted) => {
-                let sent = Reading::take(VERSION, format).send(server.socket());
+                let sent = Reading::take(VERSION, format, &mut files).send(server.socket());
                 // If the process has ended, the next turn says so.
                 if let Err(error) = sent
                     && error.kind() != io::ErrorKind::BrokenPipe

@@ -109,7 +109,7 @@ fn run(order: &WebOrder, arguments: &[OsString]) -> Result<std::convert::Infalli
     let _file = unix.map(|it| it.file);
     drop(tcp);
     let switches = order.has_switches.then(Switches::default);
-    let mut conversation = Conversation::new(addresses, token, ThisMachine, switches);
+    let mut conversation = Conversation::new(addresses, token, ThisMachine::default(), switches);
     loop {
         let wake = conversation.terminal.wait(server.socket());
         match wake.map_err(WebError::Poll)? {
@@ -202,8 +202,6 @@ struct Conversation<M> {
     switches: Option<Switches>,
     /// End of the latest reading.
     read_at: Option<Instant>,
-    /// The files of the latest reading.
-    files: Files,
 }
 
 impl<M: Machine> Conversation<M> {

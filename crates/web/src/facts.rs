@@ -60,6 +60,7 @@ pub(crate) struct Tunnel {
     pub(crate) since: Option<u64>,
     pub(crate) kill_switch: Option<KillSwitch>,
     pub(crate) rules: Vec<RuleLine>,
+    pub(crate) apps_of_user: Option<Text>,
     pub(crate) forwarded: bool,
     pub(crate) uplinks: Vec<Uplink>,
     pub(crate) gaps: Vec<Gap>,

@@ -11,7 +11,7 @@ use std::path::{Path, PathBuf};
 use taupe_config::application::Application;
 use taupe_inspect::flows as inspect_flows;
 use taupe_inspect::metrics::live::Facts;
-use taupe_inspect::status::Mode;
+use taupe_inspect::status::{self, Mode};
 
 /// Files of tunnels whose applications the page may change, by the names of the tunnels.
 pub(super) type Files = BTreeMap<String, PathBuf>;
@@ -34,7 +34,11 @@ pub(super) trait Machine {
 }
 
 /// This machine.
-pub(super) struct ThisMachine;
+#[derive(Default)]
+pub(super) struct ThisMachine {
+    /// The files of the latest reading.
+    parsed: status::Files,
+}
 
 impl Machine for ThisMachine {
     type Facts = Facts;
@@ -42,7 +46,8 @@ impl Machine for ThisMachine {
     fn read(&mut self) -> Result<(Facts, Files), String> {
         // A tunnel that cannot be read has a finding.
         let listed = inspect_flows::look(None, &mut |_| {});
-        let facts = Facts::read(listed.map_err(|error| flows::with_advice(&error)));
+        let listed = listed.map_err(|error| flows::with_advice(&error));
+        let facts = Facts::read(listed, &mut self.parsed);
         let facts = facts.map_err(|error| with_advice(&error))?;
         let tunnels = facts.status.tunnels.iter();
         let tunnels = tunnels.filter(|it| it.mode == Some(Mode::Transparent));
