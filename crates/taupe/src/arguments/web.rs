@@ -45,7 +45,7 @@ pub(super) struct WebArguments {
     /// Serve the page at a Unix socket
     #[arg(long, value_name = "PATH", value_hint = ValueHint::FilePath)]
     unix: Option<PathBuf>,
-    /// Let the page move applications into tunnels and out
+    /// Let the page change the applications of tunnels
     #[arg(long)]
     switches: bool,
 }
