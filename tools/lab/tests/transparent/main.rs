@@ -285,7 +285,11 @@ fn main() {
     ];
     // `scripts/axe` fetches the program that examines the page.
     if std::env::var_os(web::browser::AXE).is_some() {
-        tests.push(SystemTest::new("page_in_a_browser", web::browser::page).limit(long));
+        tests.push(SystemTest::new("page_in_chromium", web::browser::in_chromium).limit(long));
+        // `scripts/geckodriver` builds it.
+        if std::env::var_os(web::driver::GECKODRIVER).is_some() {
+            tests.push(SystemTest::new("page_in_firefox", web::browser::in_firefox).limit(long));
+        }
     }
     // A long test, which needs another kernel.
     let with_old = std::env::var_os("DEBIAN_11").is_some();

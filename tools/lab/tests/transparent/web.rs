@@ -1,6 +1,7 @@
 //! `taupe web`: the page, who gets it, and the process that serves it.
 
 pub(crate) mod browser;
+pub(crate) mod driver;
 
 use crate::top::Screen;
 use crate::world::{Application, BEYOND, PORT, TUNNEL, UPLINK, World, expect, private_key};

@@ -1,35 +1,41 @@
-//! The page in Chromium, which chromedriver controls (W3C WebDriver over HTTP).
+//! The page in browsers.
 
+use super::driver::{Browser, Engine};
 use super::{Server, connected};
 use crate::world::{Application, World};
-use serde_json::{Value, json};
 use std::fs;
 use std::io::{Read as _, Write as _};
 use std::net::{TcpListener, TcpStream};
 use std::path::PathBuf;
 use std::thread;
 use std::time::Duration;
-use taupe_lab::process::{Process, wait_until};
-use taupe_lab::sandbox::{scratch, scratch_file, step};
+use taupe_lab::process::wait_until;
+use taupe_lab::sandbox::step;
 use taupe_lab::{Error, Result, ensure};
 
-const DRIVER: &str = "http://127.0.0.1:9515";
-
-const SOON: Duration = Duration::from_secs(60);
+pub(super) const SOON: Duration = Duration::from_secs(60);
 
 /// Path of axe-core's file, which `scripts/axe` prints, and a folder for pictures of the page.
 pub(crate) const AXE: &str = "AXE";
 const PICTURES: &str = "PICTURES";
 
+pub(crate) fn in_chromium() -> Result<()> {
+    page(Engine::Chromium)
+}
+
+pub(crate) fn in_firefox() -> Result<()> {
+    page(Engine::Firefox)
+}
+
 /// The page has no obstacle that axe-core finds, fits wide and narrow windows, can be used by keys and
 /// changes while it is open.
-pub(crate) fn page() -> Result<()> {
+fn page(engine: Engine) -> Result<()> {
     let axe = std::env::var_os(AXE).map(PathBuf::from);
     let axe = axe.ok_or_else(|| Error::unmet("AXE is not set; `scripts/axe` prints its value"))?;
     let axe = fs::read_to_string(&axe).map_err(Error::io("axe-core"))?;
     let world = World::new()?;
     let mole = Application::new("mole")?;
-    let file = world.file("# Name = server in the cellar\nAllowedApps = mole, firefox-esr, /usr/bin/curl\nPersistentKeepalive = 1")?;
+    let file = world.file("# Name = server in the cellar\nAllowedApps = mole, otter, /usr/bin/vole\nPersistentKeepalive = 1")?;
     world.up(&file)?;
     let _connection = connected(&world, &mole)?;
     // Nobody answers at this port.
@@ -40,7 +46,7 @@ pub(crate) fn page() -> Result<()> {
     )?;
     work.up(&silent)?;
     let server = Server::start(&world, &["--switches"])?;
-    let browser = Browser::start(&world)?;
+    let browser = Browser::start(&world, engine)?;
     browser.open(&server.address()?)?;
     wait_until("live state", SOON, || {
         Ok(browser.read("return document.querySelector('#live').className")? == "live on")
@@ -75,7 +81,8 @@ pub(crate) fn page() -> Result<()> {
             let wide = "return document.documentElement.scrollWidth <= window.innerWidth";
             ensure!(browser.is(wide)?, "{width} pixels: the page is wider");
             if let Some(folder) = std::env::var_os(PICTURES) {
-                let picture = PathBuf::from(folder).join(format!("web-{width}-{scheme}.png"));
+                let picture =
+                    PathBuf::from(folder).join(format!("{engine:?}-{width}-{scheme}.png"));
                 browser.picture(&picture.display().to_string())?;
             }
             found.extend(browser.examine(&axe)?);
@@ -163,8 +170,8 @@ pub(crate) fn page() -> Result<()> {
         browser.is("return document.querySelector('#live').className === 'live on'")
     })?;
     step("nothing is loaded from elsewhere, and nothing is refused");
-    let log = browser.call("POST", "/se/log", &json!({"type": "browser"}))?;
-    ensure!(log.as_array().is_some_and(Vec::is_empty), "{log}");
+    let complaints = browser.complaints()?;
+    ensure!(complaints.is_empty(), "{complaints:?}");
     step("a server that ends");
     drop(server);
     wait_until("the word", SOON, || {
@@ -206,151 +213,4 @@ fn answer_falsely(mut stream: TcpStream) {
     let _ = stream.write_all(format!("{head}{event}").as_bytes());
     // The browser closes it.
     let _ = stream.read(&mut [0; 4096]);
-}
-
-/// Chromium on `near`.
-struct Browser<'a> {
-    world: &'a World,
-    session: String,
-    _driver: Process,
-}
-
-impl<'a> Browser<'a> {
-    fn start(world: &'a World) -> Result<Self> {
-        let home = scratch("home");
-        fs::create_dir_all(&home).map_err(Error::io("home"))?;
-        let mut command = world.near.command(&["chromedriver", "--port=9515"]);
-        command
-            .env("HOME", &home)
-            .env("XDG_RUNTIME_DIR", &home)
-            .env_remove("DISPLAY");
-        let driver = Process::start("near", command)?;
-        let mut browser = Self {
-            world,
-            session: String::new(),
-            _driver: driver,
-        };
-        wait_until("the driver", SOON, || {
-            let status = browser.call("GET", "/status", &Value::Null);
-            Ok(status.is_ok_and(|status| status["ready"] == true))
-        })?;
-        let profile = format!("--user-data-dir={}", scratch("profile").display());
-        #[rustfmt::skip]
-        let arguments = [
-            "--headless=new", "--no-sandbox", "--disable-gpu", "--disable-dev-shm-usage",
-            "--disable-background-networking", "--no-proxy-server", "--hide-scrollbars", "--host-resolver-rules=MAP * ~NOTFOUND, EXCLUDE 127.0.0.1", "--disable-component-update", "--disable-sync", &profile,
-        ];
-        let wanted = json!({"capabilities": {"alwaysMatch": {
-            "browserName": "chrome",
-            "goog:chromeOptions": {"args": arguments},
-            "goog:loggingPrefs": {"browser": "ALL"},
-        }}});
-        let session = browser.call("POST", "/session", &wanted)?;
-        let id = session["sessionId"].as_str().unwrap_or_default();
-        browser.session = format!("/session/{id}");
-        Ok(browser)
-    }
-
-    /// Executes a command of the protocol and returns its value.
-    fn call(&self, method: &str, path: &str, body: &Value) -> Result<Value> {
-        let url = format!("{DRIVER}{}{path}", self.session);
-        let mut command = vec![
-            "curl",
-            "--silent",
-            "--max-time",
-            "90",
-            "--request",
-            method,
-            &url,
-        ];
-        let text = scratch_file("request.json", &body.to_string())?;
-        let data = format!("@{text}");
-        if method == "POST" {
-            command.extend([
-                "--header",
-                "Content-Type: application/json",
-                "--data-binary",
-                &data,
-            ]);
-        }
-        let answer = self.world.near.attempt(&command)?.stdout;
-        let answer: Value = serde_json::from_str(&answer)
-            .map_err(|error| Error::unmet(format!("{path}: {error}: {answer}")))?;
-        let value = &answer["value"];
-        ensure!(value["error"].is_null(), "{path}: {value}");
-        Ok(value.clone())
-    }
-
-    fn open(&self, url: &str) -> Result<()> {
-        self.call("POST", "/url", &json!({"url": url})).map(drop)
-    }
-
-    /// Executes a script and returns its result.
-    fn read(&self, script: &str) -> Result<Value> {
-        let body = json!({"script": script, "args": []});
-        self.call("POST", "/execute/sync", &body)
-    }
-
-    fn text(&self, script: &str) -> Result<String> {
-        let text = self.read(script)?;
-        Ok(text.as_str().unwrap_or_default().to_owned())
-    }
-
-    fn is(&self, script: &str) -> Result<bool> {
-        Ok(self.read(script)? == true)
-    }
-
-    /// Presses a key, by its code in the protocol.
-    fn press(&self, key: &str) -> Result<()> {
-        let actions = ["keyDown", "keyUp"].map(|kind| json!({"type": kind, "value": key}));
-        let keys = json!({"actions": [{"type": "key", "id": "keys", "actions": actions}]});
-        self.call("POST", "/actions", &keys).map(drop)
-    }
-
-    fn command(&self, name: &str, parameters: &Value) -> Result<Value> {
-        let body = json!({"cmd": name, "params": parameters});
-        self.call("POST", "/goog/cdp/execute", &body)
-    }
-
-    /// Sets the width of the window and the colour scheme.
-    fn show(&self, width: u32, scheme: &str) -> Result<()> {
-        let metrics =
-            json!({"width": width, "height": 900, "deviceScaleFactor": 1, "mobile": false});
-        self.command("Emulation.setDeviceMetricsOverride", &metrics)?;
-        let features = json!({"features": [{"name": "prefers-color-scheme", "value": scheme}]});
-        self.command("Emulation.setEmulatedMedia", &features)?;
-        Ok(())
-    }
-
-    /// Writes a picture of the whole page.
-    fn picture(&self, path: &str) -> Result<()> {
-        let options = json!({"captureBeyondViewport": true});
-        let picture = self.command("Page.captureScreenshot", &options)?;
-        let data = picture["data"].as_str().unwrap_or_default();
-        let script = "base64 -d >\"$1\"";
-        let write = ["sh", "-c", script, "sh", path];
-        self.world.near.run_with_input(&write, data).map(drop)
-    }
-
-    /// Returns the obstacles that axe-core finds.
-    fn examine(&self, axe: &str) -> Result<Vec<String>> {
-        let script = format!(
-            "{axe};\nconst done = arguments[arguments.length - 1];\n\
-             axe.run(document).then(it => done(it.violations.map(one => one.id + ': ' + one.help + ' ' + \
-             one.nodes.map(node => node.html.slice(0, 200) + ' ' + node.failureSummary).join('; '))), \
-             error => done([String(error)]));"
-        );
-        let body = json!({"script": script, "args": []});
-        let found = self.call("POST", "/execute/async", &body)?;
-        let found = found
-            .as_array()
-            .ok_or_else(|| Error::unmet(format!("{found}")))?;
-        Ok(found.iter().map(ToString::to_string).collect())
-    }
-}
-
-impl Drop for Browser<'_> {
-    fn drop(&mut self) {
-        let _ = self.call("DELETE", "", &Value::Null);
-    }
 }
