@@ -1,4 +1,4 @@
-//! A user that no other process has.
+//! A user that no other process of a PID namespace has.
 
 use rustix::io::Result;
 use rustix::process::{Gid, Uid};
@@ -12,8 +12,8 @@ use rustix::thread::{
 /// Systems`). It is larger than the largest process ID.
 const FIRST_UNUSED: u32 = 1_879_048_192;
 
-/// Changes the user and the group of the process to IDs that no other process has, if root runs it. It
-/// must have one thread. Its capabilities stay, so that [`restrict_thread`](crate::restrict_thread) can
+/// Changes the user and the group of the process to IDs that no other process of its PID namespace has, if
+/// root runs it. It must have one thread. Its capabilities stay, so that [`restrict_thread`](crate::restrict_thread) can
 /// drop them from all sets.
 ///
 /// # Errors

@@ -1,7 +1,7 @@
 //! Requests of hostile callers, for fuzzers.
 
 use taupe_config::application::{Application, Decision, Process};
-use taupe_config::file::{Dialect, File, Table, parse, print};
+use taupe_config::file::{Dialect, File, KillSwitch, Table, parse, print};
 
 use crate::class::reasons;
 use crate::link;
@@ -17,7 +17,7 @@ const CALLER: u32 = 1000;
 /// the front, then the descriptors' texts.
 ///
 /// If a file needs no administrator, it selects no process of another user, and has none of the settings
-/// that concern everybody. The text that would be executed names no other file.
+/// that concern everybody. The text that would be executed is complete: printed again, it is the same.
 ///
 /// # Panics
 ///
@@ -57,8 +57,29 @@ fn check_own(file: &File) {
         &hooks.post_down,
     ];
     assert!(hooks.iter().all(|commands| commands.is_empty()));
-    assert_eq!(file.interface.table, Table::Auto);
-    assert!(!file.interface.save_config);
+    let File {
+        interface,
+        transparent,
+        ..
+    } = file;
+    assert_eq!(interface.table, Table::Auto);
+    assert!(!interface.save_config);
+    assert_eq!((interface.fwmark, interface.lanes), (None, None));
+    assert!(
+        interface
+            .listen_port
+            .is_none_or(|port| port == 0 || port >= 1024)
+    );
+    assert!(interface.private_key_file.is_none() && interface.pq_private_key_file.is_none());
+    assert!(
+        file.peers
+            .iter()
+            .all(|peer| peer.preshared_key_file.is_none())
+    );
+    assert_eq!(transparent.forwarded, None);
+    assert_ne!(transparent.kill_switch, Some(KillSwitch::All));
+    // Without it the file is for the system's routes.
+    assert!(transparent.first.is_some());
     let apps = &file.transparent.apps;
     let rules = apps.allowed.iter().chain(&apps.disallowed);
     let named = rules.filter_map(|rule| match &rule.application {

@@ -50,8 +50,8 @@ pub(crate) enum PassedError {
     Ambiguous,
 }
 
-/// Reads a caller's file and its key files, and restricts the file to the caller. `key_files` are their paths in the file, in the order of the
-/// descriptors.
+/// Reads a caller's file and its key files, and restricts the file to the caller. `key_files` are their
+/// paths in the file, in the order of the descriptors.
 pub(crate) fn read(
     key_files: &[String],
     descriptors: Vec<OwnedFd>,

@@ -161,7 +161,8 @@ impl Prepared {
                     Relation::Own(_)
                         if is_own_edit(context, tunnel, &application, is_allowed, caller)? =>
                     {
-                        Vec::new()
+                        let reason = context.other_selections(tunnel, caller)?;
+                        reason.into_iter().collect()
                     }
                     Relation::Own(_) => {
                         vec![format!(

@@ -105,8 +105,13 @@ fn common<'a>(a: &'a AppRules, b: &'a AppRules) -> Option<(Option<&'a Rule>, Opt
         Some((allowed(one).next(), Some(rule)))
     };
     // An empty AllowedApps allows every application that is not disallowed.
+    let allows_by_default = |one: &AppRules| {
+        let of_user = user.map(|user| Application::User(user.clone()));
+        let mut disallowed = one.disallowed.iter();
+        one.allowed.is_empty() && !disallowed.any(|by| Some(&by.application) == of_user.as_ref())
+    };
     let by_default = |one: &AppRules, rule: &Rule| {
-        one.allowed.is_empty()
+        allows_by_default(one)
             && !one
                 .disallowed
                 .iter()
@@ -123,7 +128,7 @@ fn common<'a>(a: &'a AppRules, b: &'a AppRules) -> Option<(Option<&'a Rule>, Opt
             let rule = allowed(b).find(|rule| by_default(a, rule))?;
             Some((None, Some(rule)))
         })
-        .or_else(|| (a.allowed.is_empty() && b.allowed.is_empty()).then_some((None, None)))
+        .or_else(|| (allows_by_default(a) && allows_by_default(b)).then_some((None, None)))
 }
 
 #[cfg(test)]
@@ -215,6 +220,16 @@ mod tests {
             for one in [curl(), all()] {
                 let one = of(Some("1000"), one);
                 for (a, b) in [(&one, &uid), (&uid, &one)] {
+                    assert_eq!(common(a, b).is_some(), is_common, "{a:?} {b:?}");
+                }
+            }
+        }
+        // Another tunnel has everything except this user's processes.
+        let others = rules(&[], &["uid:1000"]);
+        for one in [curl(), all()] {
+            for (user, is_common) in [(Some("1000"), false), (Some("1001"), true), (None, true)] {
+                let one = of(user, one.clone());
+                for (a, b) in [(&one, &others), (&others, &one)] {
                     assert_eq!(common(a, b).is_some(), is_common, "{a:?} {b:?}");
                 }
             }

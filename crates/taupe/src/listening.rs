@@ -58,7 +58,11 @@ impl SocketFile {
             path: std::path::absolute(path)?,
             numbers: FileIdentity::numbers_at(path)?,
         };
-        let mut signals = Signals::new([SIGTERM, SIGINT, SIGHUP])?;
+        // nohup(1) and shells have some ignored.
+        let ignored = ignored_signals();
+        let ending = [SIGTERM, SIGINT, SIGHUP];
+        let is_ignored = |signal: &i32| ignored >> (signal - 1) & 1 != 0;
+        let mut signals = Signals::new(ending.iter().filter(|signal| !is_ignored(signal)))?;
         let file = identity.clone();
         let wait = move || {
             for signal in signals.forever() {
@@ -71,6 +75,14 @@ impl SocketFile {
             .spawn(wait)?;
         Ok(Self(identity))
     }
+}
+
+/// Returns the signals that this process ignores, as bits (`proc_pid_status(5)`).
+fn ignored_signals() -> u64 {
+    let status = fs::read_to_string("/proc/self/status").unwrap_or_default();
+    let mut lines = status.lines();
+    let mask = lines.find_map(|line| line.strip_prefix("SigIgn:"));
+    mask.map_or(0, |mask| u64::from_str_radix(mask.trim(), 16).unwrap_or(0))
 }
 
 impl Drop for SocketFile {

@@ -201,6 +201,11 @@ impl Pass {
 /// Position of the generation in `permitted_pass`, in bits (`PASS_SHIFT`).
 pub(crate) const PASS_SHIFT: u32 = 32;
 
+/// Report of a pass: a socket bypasses the tunnel.
+pub(crate) const UNMARKED: u8 = 1;
+/// Report of a pass: one of the last two passes has selected a socket.
+pub(crate) const SELECTED: u8 = 2;
+
 /// A value of `permitted_pass` that permits no pass in any generation.
 pub(crate) const NO_PASS: u64 = 0;
 

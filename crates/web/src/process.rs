@@ -42,8 +42,9 @@ enum WebError {
     #[error("cannot accept connections: {0}")]
     Accept(#[source] io::Error),
     #[error(
-        "this kernel permits neither an empty root directory nor Landlock nor seccomp, so requests would be \
-         parsed with the rights of root; `taupe status` shows the state without a page"
+        "this process cannot give up its capabilities, or the kernel permits neither an empty root directory \
+         nor Landlock nor seccomp: requests would be parsed with the rights of root; `taupe status` shows the \
+         state without a page"
     )]
     NotConfined,
 }
@@ -85,7 +86,7 @@ fn run() -> Result<(), WebError> {
         let server = Server::open(start, listeners, socket).map_err(WebError::Socket)?;
         let calls = restrict_calls(&lists::WEB, OnViolation::from_environment());
         let layers: Vec<_> = before.into_iter().chain([layer(&calls)]).collect();
-        if !layers.iter().any(is_barrier) {
+        if !is_confined(&layers) {
             return Err(WebError::NotConfined);
         }
         server.run(layers).await
@@ -130,14 +131,19 @@ fn layer(status: &LayerStatus) -> Layer {
     }
 }
 
-/// Returns true if a layer by itself keeps an attacker from opening files.
-fn is_barrier(layer: &Layer) -> bool {
+/// Returns true if the process has no capabilities, and a layer that by itself keeps an attacker from opening
+/// files.
+fn is_confined(layers: &[Layer]) -> bool {
+    let holds = |name: &str| {
+        let mut layers = layers.iter().filter(|layer| layer.extent != Extent::None);
+        layers.any(|layer| layer.text.starts_with(name))
+    };
     let barriers = [
         EMPTY_ROOT,
         taupe_confine::Layer::Paths.name(),
         taupe_confine::Layer::Calls.name(),
     ];
-    layer.extent != Extent::None && barriers.iter().any(|name| layer.text.starts_with(name))
+    holds(taupe_confine::Layer::Capabilities.name()) && barriers.into_iter().any(holds)
 }
 
 fn take_standard_input() -> io::Result<OwnedFd> {

@@ -63,15 +63,14 @@ impl Files {
         {
             return cached.file.clone();
         }
-        let file = read(path).map(Arc::new);
-        match stamp {
-            Some(stamp) => {
-                let file = file.clone();
-                self.0.insert(path.to_owned(), CachedFile { stamp, file });
-            }
-            None => {
-                self.0.remove(path);
-            }
+        self.0.remove(path);
+        // A file that could not be read now, for example because this process has too many open, may be
+        // readable the next time.
+        let text = check::read(path).ok()?;
+        let file = parsed(path, &text).map(Arc::new);
+        if let Some(stamp) = stamp {
+            let file = file.clone();
+            self.0.insert(path.to_owned(), CachedFile { stamp, file });
         }
         file
     }
@@ -83,10 +82,9 @@ impl Files {
     }
 }
 
-/// Reads a file. Its keys are erased: a process may have it for long.
-fn read(path: &Path) -> Option<File> {
-    let text = check::read(path).ok()?;
-    let mut file = check::parse_with_available_keys(path, &text).file?;
+/// Parses a file. Its keys are erased: a process may have it for long.
+fn parsed(path: &Path, text: &[u8]) -> Option<File> {
+    let mut file = check::parse_with_available_keys(path, text).file?;
     file.interface.private_key = None;
     file.interface.pq_private_key = None;
     for peer in &mut file.peers {
@@ -161,6 +159,7 @@ mod tests {
         assert!(read().is_none());
         fs::remove_file(&scratch.path).expect("removed");
         assert!(read().is_none());
+        assert!(files.0.is_empty());
     }
 
     #[test]

@@ -16,6 +16,9 @@ const PERIOD: Duration = Duration::from_secs(60);
 /// Time before the answer to a request beyond that.
 const PAUSE: Duration = Duration::from_secs(1);
 
+/// Characters of a sentence that are printed, at most.
+const MAX_PRINTED: usize = 300;
+
 /// Limit of changes. Its child, which requests them, parses requests of browsers, so a change is limited to
 /// what the page shows.
 #[derive(Default)]
@@ -90,5 +93,5 @@ fn printable(text: &str) -> String {
         true => ' ',
         false => c,
     };
-    text.chars().map(shown).collect()
+    text.chars().take(MAX_PRINTED).map(shown).collect()
 }

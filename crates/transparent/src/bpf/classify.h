@@ -3,12 +3,9 @@
 #pragma once
 #include "verdict.h"
 
-/* Reports a socket that bypasses the tunnel to user space. */
-static __always_inline int report_unmarked(struct bpf_iter_meta *meta)
+static __always_inline int report(struct bpf_iter_meta *meta, u8 what)
 {
-	u8 one = 1;
-
-	bpf_seq_write(meta->seq, &one, sizeof(one));
+	bpf_seq_write(meta->seq, &what, sizeof(what));
 	return 0;
 }
 
@@ -121,10 +118,12 @@ static __always_inline int classify(struct bpf_iter__task_file *context, enum pa
 	if (!is_verdict_stored(verdict, state))
 		return 0;
 	if (!store_verdict_for_task(sk, verdict, generation, (u64)core_read(context->task)))
-		return report_unmarked(context->meta);
+		return report(context->meta, REPORT_UNMARKED);
 	bpf_get_socket_cookie(sk);
 	if (verdict == TUNNEL && !note_listener(sk))
-		return report_unmarked(context->meta);
+		return report(context->meta, REPORT_UNMARKED);
+	if (verdict == TUNNEL && pass == PASS_RELEASE)
+		return report(context->meta, REPORT_SELECTED);
 	return 0;
 }
 
@@ -148,8 +147,8 @@ int taupe_release(struct bpf_iter__task_file *context)
 
 /*
  * Connections that wait to be accepted belong to no process yet, and may be older than
- * the verdict that they would inherit from their listener. To be read after
- * taupe_classify, which notes listeners.
+ * the verdict that they would inherit from their listener. To be read after the
+ * iterators above.
  */
 SEC("iter/tcp")
 int taupe_pending(struct bpf_iter__tcp *context)
@@ -188,7 +187,7 @@ int taupe_pending(struct bpf_iter__tcp *context)
 	if (!is_verdict_stored(verdict, state))
 		return 0;
 	if (!store_verdict(common, verdict, generation))
-		return report_unmarked(context->meta);
+		return report(context->meta, REPORT_UNMARKED);
 	bpf_get_socket_cookie(common);
-	return 0;
+	return verdict == TUNNEL ? report(context->meta, REPORT_SELECTED) : 0;
 }

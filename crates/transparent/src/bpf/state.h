@@ -129,6 +129,14 @@ enum pass {
 	PASS_PENDING = 4,
 };
 
+/* What a pass reports to user space about a socket, as one byte. */
+enum report {
+	/* It bypasses the tunnel. */
+	REPORT_UNMARKED = 1,
+	/* One of the last two passes has selected it. Programs that run may not know yet. */
+	REPORT_SELECTED = 2,
+};
+
 /* Mapped into user space, which stores single words atomically. The fields up to `mark` are
  * the same in every layout. */
 struct state {

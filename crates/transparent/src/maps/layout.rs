@@ -22,7 +22,7 @@ use crate::rules::children_number;
 use crate::state::{
     ALLOW, ANY_USER, Application, DIRECT, DISALLOW, DnsHandling, EXEMPT, FLOWS_MAX, Flow, FlowKey,
     FlowOwner, INHERITED, Lock, NAME_SIZE, OPENED_BY_REMOTE, OTHER_USER, PASS_SHIFT, PATH_DEPTH,
-    Pass, RULE_NUMBER_SHIFT, RuleSet, State, TUNNEL,
+    Pass, RULE_NUMBER_SHIFT, RuleSet, SELECTED, State, TUNNEL, UNMARKED,
 };
 
 static OBJECTS: [(&str, &[u8]); 2] = [
@@ -287,6 +287,8 @@ fn constants_are_those_of_c() {
         ("RULE_DISALLOW", DISALLOW),
         ("RULE_INHERITED", INHERITED),
         ("RULE_OTHER_USER", OTHER_USER),
+        ("REPORT_UNMARKED", UNMARKED.into()),
+        ("REPORT_SELECTED", SELECTED.into()),
         ("ANY_USER", ANY_USER),
         ("CHILDREN_OWN", children_number(Children::Own)),
         ("CHILDREN_INHERIT", children_number(Children::Inherit)),

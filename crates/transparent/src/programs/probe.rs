@@ -31,7 +31,7 @@ pub struct Trial {
     pub refused: Option<TransparentError>,
 }
 
-/// Loads all programs of a mode, one after the other, with maps of their own, and releases them.
+/// Loads all programs of a mode, with maps of their own, and releases them.
 /// Pins nothing. Attaches optional programs for a moment: a kernel without direct calls of
 /// trampolines, such as Linux for AArch64 before 6.4, loads them and refuses only to attach them.
 /// Their maps have no rules, so they have no effect.

@@ -3,6 +3,7 @@
 use std::sync::atomic::Ordering;
 
 use ipnet::IpNet;
+use rustix::system::uname;
 use taupe_config::application::AppRules;
 use taupe_config::destinations::Class;
 
@@ -11,7 +12,7 @@ use super::{CaptureMode, Programs, guards, wait_for_programs};
 use crate::error::TransparentError;
 use crate::reset::{self, SocketKinds};
 use crate::rules;
-use crate::state::{Lock, NO_PASS, Pass, permission};
+use crate::state::{Lock, NO_PASS, Pass, SELECTED, UNMARKED, permission};
 
 impl Programs {
     /// Replaces all rules and destinations. With [`CaptureMode::TrafficControl`] it then classifies
@@ -97,7 +98,9 @@ impl Programs {
     fn switch_to(&mut self, generation: u32) -> Result<(), TransparentError> {
         let learning = self.begin_learning();
         let in_use = &self.maps.state.generation;
-        switch::switch(in_use, generation, MemoryOrder::HERE, wait_for_programs)?;
+        // The kernel's machine: the program itself may be emulated.
+        let order = MemoryOrder::of(uname().machine().to_bytes());
+        switch::switch(in_use, generation, order, wait_for_programs)?;
         self.learn_processes(learning)?;
         self.reclassify()
     }
@@ -131,10 +134,8 @@ impl Programs {
         // First classify all selected sockets: a socket shared by several processes must not be
         // released because of one of them. The second pass also finds connections that a listener
         // has accepted during the first one. These have the old verdict, and may have a descriptor
-        // number that the first pass had already visited. The pass over connections that no process
-        // has accepted yet is between these two, so that each connection is in one of them.
+        // number that the first pass had already visited.
         self.run_pass(Pass::Select)?;
-        let pending = self.run_pass(Pass::Pending)?;
         self.run_pass(Pass::MarkLeaving)?;
         // Programs that run may still send packets by a verdict from before the passes. Besides, a
         // socket that somebody else's run of the last pass marks now would be released without being
@@ -142,10 +143,14 @@ impl Programs {
         wait_for_programs()?;
         self.end_leaving_sockets()?;
         let open = self.run_pass(Pass::Release)?;
+        let pending = self.run_pass(Pass::Pending)?;
         // End connections that a listener has accepted before its release.
         self.end_leaving_sockets()?;
         self.tunnel.maps.clear_listeners()?;
-        match open + pending {
+        if open.has_selected || pending.has_selected {
+            wait_for_programs()?;
+        }
+        match open.unmarked + pending.unmarked {
             0 => Ok(()),
             unmarked => Err(TransparentError::UnmarkedSockets(unmarked)),
         }
@@ -165,14 +170,33 @@ impl Programs {
     }
 
     /// Runs a pass over open sockets, and permits it meanwhile. Call it only if other processes are locked
-    /// out. Returns the number of sockets that cannot be marked.
-    pub(super) fn run_pass(&self, pass: Pass) -> Result<usize, TransparentError> {
+    /// out.
+    pub(super) fn run_pass(&self, pass: Pass) -> Result<PassReport, TransparentError> {
         let state = &self.maps.state;
         let generation = state.generation.load(Ordering::Relaxed);
         let permitted = &state.permitted_pass;
         permitted.store(permission(pass, generation), Ordering::Release);
-        let unmarked = self.iterators.read(pass.iterator());
+        let reports = self.iterators.read(pass.iterator());
         permitted.store(NO_PASS, Ordering::Release);
-        Ok(unmarked?.len())
+        Ok(PassReport::of(&reports?))
+    }
+}
+
+/// The result of a pass.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) struct PassReport {
+    /// Number of sockets that cannot be marked.
+    unmarked: usize,
+    /// True if one of the last two passes has selected a socket, which programs that run may not know.
+    has_selected: bool,
+}
+
+impl PassReport {
+    fn of(reports: &[u8]) -> Self {
+        let unmarked = reports.iter().filter(|report| **report == UNMARKED);
+        Self {
+            unmarked: unmarked.count(),
+            has_selected: reports.contains(&SELECTED),
+        }
     }
 }

@@ -12,19 +12,18 @@ pub(super) enum MemoryOrder {
     /// The order in which it was written (total store order).
     Total,
     /// Any order.
-    #[cfg_attr(target_arch = "x86_64", allow(dead_code, reason = "a model uses it"))]
     Weak,
 }
 
 impl MemoryOrder {
-    /// The order on the processors for which this is compiled. x86-64: Intel's Software Developer's
+    /// Returns the order on a machine, by its name (`uname -m`). x86-64: Intel's Software Developer's
     /// Manual, volume 3, "Memory Ordering".
-    #[cfg_attr(test, allow(dead_code, reason = "the model has its own"))]
-    pub(super) const HERE: Self = if cfg!(target_arch = "x86_64") {
-        Self::Total
-    } else {
-        Self::Weak
-    };
+    pub(super) fn of(machine: &[u8]) -> Self {
+        match machine {
+            b"x86_64" => Self::Total,
+            _ => Self::Weak,
+        }
+    }
 }
 
 /// Puts the rules of `generation`, which are in the maps, into force. `wait` waits until the eBPF

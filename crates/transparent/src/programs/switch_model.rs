@@ -88,6 +88,15 @@ fn a_program_decides_by_the_rules_of_its_generation() {
     });
 }
 
+/// loom's memory is weaker than that of any processor, so there is no model of [`MemoryOrder::Total`].
+#[test]
+fn only_x86_keeps_the_order_of_stores() {
+    assert_eq!(MemoryOrder::of(b"x86_64"), MemoryOrder::Total);
+    for machine in [&b"aarch64"[..], b"riscv64", b"armv7l", b"i686", b""] {
+        assert_eq!(MemoryOrder::of(machine), MemoryOrder::Weak);
+    }
+}
+
 /// The model sees what a processor with weak memory order does.
 #[test]
 #[should_panic(expected = "rules of another generation")]

@@ -13,7 +13,11 @@ use taupe_lab::{Error, Result, ensure};
 /// Time limit of one ping: less than the 5 s after which a handshake is retried.
 const PROMPT: u32 = 3;
 
-/// Time for which the effect of a notification is awaited.
+/// Time for which the effect of a notification is awaited: less than the 5 s after which a handshake is
+/// retried, by another path to the new address.
+const NOTIFIED: Duration = Duration::from_secs(4);
+
+/// Time for which a look-up is awaited.
 const PATIENCE: Duration = Duration::from_secs(10);
 
 pub(crate) fn roaming() -> Result<()> {
@@ -246,7 +250,7 @@ pub(crate) fn better_route() -> Result<()> {
         pair.set_far(&["endpoint", &endpoint])?;
         // The kernel notifies the program of a new route while the first packets leave.
         let await_source = |way: usize| {
-            wait_until("packets from the new source address", PATIENCE, || {
+            wait_until("packets from the new source address", NOTIFIED, || {
                 ping(&near, FAR, PROMPT)?;
                 Ok(pair
                     .far

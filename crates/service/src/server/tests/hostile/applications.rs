@@ -1,8 +1,8 @@
 //! Files that select applications.
 
 use super::{OWN, is_refused};
-use crate::message::Class;
-use crate::server::tests::world::{ALICE, World};
+use crate::message::{Class, Request};
+use crate::server::tests::world::{ALICE, World, name};
 use std::fs;
 
 #[test]
@@ -65,6 +65,36 @@ fn the_copy_that_is_executed_is_restricted_to_the_caller() {
     let lines = "AllowedApps = x\nAppsOfUser = 1000\nAppsOfUser = 0";
     let reply = world.up(ALICE, "u-home", lines, Class::Admin);
     is_refused(&world, &reply, "the file has an error in line 6");
+}
+
+/// Root has brought up a tunnel after the caller's, which could take processes from it.
+#[test]
+fn an_application_beside_a_tunnel_of_root() {
+    let world = World::new();
+    let reply = world.up(ALICE, "u-home", "AllowedApps = nothing", Class::User);
+    assert_eq!(reply.status(), 0, "{reply:?}");
+    let edits = |is_allowed| {
+        let (tunnel, application) = (name("u-home"), "firefox".to_owned());
+        match is_allowed {
+            true => Request::AppAllow {
+                tunnel,
+                application,
+            },
+            false => Request::AppRemove {
+                tunnel,
+                application,
+            },
+        }
+    };
+    for is_allowed in [true, false] {
+        assert_eq!(world.needs(ALICE, &edits(is_allowed)).0, Class::User);
+    }
+    world.run_by_root("work", true);
+    for is_allowed in [true, false] {
+        let (class, reasons) = world.needs(ALICE, &edits(is_allowed));
+        assert_eq!(class, Class::Admin);
+        assert_eq!(reasons, ["work selects applications that may be yours"]);
+    }
 }
 
 #[test]
