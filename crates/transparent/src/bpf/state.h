@@ -129,7 +129,7 @@ enum pass {
 	PASS_PENDING = 4,
 };
 
-/* What a pass reports to user space about a socket, as one byte. */
+/* Reports of a pass to user space about a socket, each one byte. */
 enum report {
 	/* It bypasses the tunnel. */
 	REPORT_UNMARKED = 1,
