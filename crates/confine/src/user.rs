@@ -8,12 +8,13 @@ use rustix::thread::{
     set_thread_res_uid,
 };
 
-/// The first user ID of a range that systemd assigns to nobody (`Users, Groups, UIDs and GIDs on systemd
+/// The first user ID of a range that systemd leaves unassigned (`Users, Groups, UIDs and GIDs on systemd
 /// Systems`). It is larger than the largest process ID.
 const FIRST_UNUSED: u32 = 1_879_048_192;
 
 /// Changes the user and the group of the process to IDs that no other process of its PID namespace has, if
-/// root runs it. It must have one thread. Its capabilities stay, so that [`restrict_thread`](crate::restrict_thread) can
+/// root runs it. The process must have one thread, and keeps its
+/// capabilities, so that [`restrict_thread`](crate::restrict_thread) can
 /// drop them from all sets.
 ///
 /// # Errors

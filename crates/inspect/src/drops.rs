@@ -30,7 +30,7 @@ pub struct StateWithDrops {
     pub rules: BTreeMap<String, AppRules>,
 }
 
-/// Collects them. `files` are those of the previous call.
+/// Reads tunnel states, drops and rules. `files` holds the parsed files of the previous call.
 ///
 /// # Errors
 /// See [`StatusError`].

@@ -207,7 +207,7 @@ pub(crate) fn restrict(file: &mut File, caller: u32) {
     }
 }
 
-/// Returns true if a file selects no process of other users.
+/// Returns true if `AppsOfUser` restricts a file to this user.
 #[must_use]
 pub(crate) fn is_restricted(file: &File, user: u32) -> bool {
     let only = file.transparent.apps.of_user.as_ref();

@@ -528,7 +528,7 @@ impl Lists {
             None => writeln!(text, "all others {others}"),
             Some(user) => writeln!(
                 text,
-                "all others of user {user} {others}; applications of other users bypass it"
+                "all others of user {user} {others}; applications of other users bypass the tunnel"
             ),
         };
         text

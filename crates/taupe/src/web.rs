@@ -259,7 +259,9 @@ impl<M: Machine> Conversation<M> {
             ToParent::Wanted => self.answer(socket)?,
             ToParent::Switch(switch) => {
                 let Some(switches) = &mut self.switches else {
-                    return Err(WebError::Misbehaved("a change, which needs --switches"));
+                    return Err(WebError::Misbehaved(
+                        "a change of applications without --switches",
+                    ));
                 };
                 let outcome = switches.make(&switch, &mut self.machine);
                 let sent = send(socket, &ToServer::Switched(outcome), &[]);

@@ -20,8 +20,8 @@ struct CachedFile {
     file: Option<Arc<File>>,
 }
 
-/// Age from which another change of a file has another time: more than the resolution of the times of
-/// any file system.
+/// Minimum age of a file's change time: any later change then has another time. It is more than the
+/// resolution of the times of any file system.
 const SETTLED: Duration = Duration::from_secs(3);
 
 /// Identity and time of a file's content. A program cannot set the time of the last change of the inode.
@@ -34,7 +34,7 @@ struct Stamp {
 }
 
 impl Stamp {
-    /// Returns `None` for a file that may change without another time.
+    /// Returns `None` if the file changed so recently that another change could have the same time.
     fn of(data: &Metadata, now: SystemTime) -> Option<Self> {
         let changed = u64::try_from(data.ctime()).ok()?;
         let age = now.duration_since(SystemTime::UNIX_EPOCH).ok()?;

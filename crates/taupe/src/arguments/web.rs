@@ -10,13 +10,13 @@ const PORT: u16 = 9587;
 
 pub(super) const WEB: &str = "\
 Taupe prints an address with a token. Paste it into a browser of this machine within 60 seconds: the \
-token admits one browser once, which then keeps a cookie until the command ends. Taupe prints that a \
-browser has opened the address. On a terminal, Enter prints an address with another token, and ends the \
-session of the browser. The page shows the state and reasons that `taupe status` prints, the \
+token admits one browser once. Its session lasts until you press Enter or the command ends. Taupe \
+prints that a browser has opened the address. On a terminal, Enter prints an address with another \
+token, and ends the session of the browser. The page shows the state and reasons that `taupe status` prints, the \
 applications in each tunnel, peers, and rates of the last two minutes.
 
-The page changes nothing, unless --switches permits it to do what `taupe app` does, for tunnels in \
-transparent mode that it shows. Taupe prints each change.
+By default the page is read-only. With --switches it adds and removes applications as `taupe app` \
+does, for the tunnels in transparent mode that the page shows. Taupe prints each change.
 
 Requests are parsed by the program taupe-web, which has no rights; `taupe web` reads the state for it, \
 at most once a second and only while a browser shows the page.

@@ -19,8 +19,7 @@ const PAUSE: Duration = Duration::from_secs(1);
 /// Characters of a sentence that are printed, at most.
 const MAX_PRINTED: usize = 300;
 
-/// Limit of changes. Its child, which requests them, parses requests of browsers, so a change is limited to
-/// what the page shows.
+/// Limits the changes that `taupe-web` can request, because it parses requests of browsers.
 #[derive(Default)]
 pub(super) struct Switches {
     /// Files of the tunnels that the page shows.

@@ -27,7 +27,7 @@ impl MemoryOrder {
 }
 
 /// Puts the rules of `generation`, which are in the maps, into force. `wait` waits until the eBPF
-/// programs that run have ended, which takes 10 to 30 ms on two cores.
+/// programs that run have ended.
 ///
 /// # Errors
 ///
