@@ -5,7 +5,7 @@
 //! rights needs [`Class::Admin`].
 //!
 //! Rules of Taupe are alternatives: `AllowedApps = firefox, uid:1000` matches each `firefox`, whoever
-//! started it. `AppsOfUser` is a condition on all of them, so [`restrict`] adds it to a user's file.
+//! started it. `AppsOfUser` is a condition on all of them, so `restrict` adds it to a user's file.
 
 use std::fmt;
 

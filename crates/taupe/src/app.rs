@@ -528,7 +528,7 @@ impl Lists {
             None => writeln!(text, "all others {others}"),
             Some(user) => writeln!(
                 text,
-                "all others of user {user} {others}; applications of other users bypass the tunnel"
+                "all other applications of user {user} {others}; those of other users bypass it"
             ),
         };
         text

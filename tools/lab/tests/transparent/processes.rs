@@ -299,7 +299,8 @@ pub(crate) fn of_one_user() -> Result<()> {
         "{explained:?}"
     );
     let list = world.taupe(&["app", "list", &path])?;
-    let others = "all others of user 4711 bypass the tunnel; applications of other users bypass it";
+    let others =
+        "all other applications of user 4711 bypass the tunnel; those of other users bypass it";
     ensure!(
         list.stdout.contains(others) && !list.stdout.contains("process "),
         "{list:?}"
