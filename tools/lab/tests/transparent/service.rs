@@ -220,10 +220,7 @@ pub(crate) fn not_locked() -> Result<()> {
     for (lines, reason) in [
         ("", "selects no applications"),
         ("AllowedApps = mole\nKillSwitch = off", "KillSwitch = off"),
-        (
-            "AllowedApps = uid:nobody-at-all",
-            "no user uid:nobody-at-all",
-        ),
+        ("AllowedApps = uid:nobody-at-all", "no user nobody-at-all"),
         ("AllowedApps = mole\nColour = taupe", "1 error"),
     ] {
         let file = world.file(lines)?;
