@@ -107,7 +107,10 @@ impl Refusal {
         const TRIAL: &str = "trial";
         let host = Host::new(TRIAL)?;
         let program = start(&host, TRIAL, TRIAL, threads, &[&format!("trace={call}")])?;
-        host.ip(&["link", "set", TRIAL, "up"])?;
+        // strace slows the program down.
+        wait_until("the device", Duration::from_secs(10), || {
+            Ok(host.ip(&["link", "set", TRIAL, "up"]).is_ok())
+        })?;
         wait_until(argument, Duration::from_secs(10), || {
             Ok(read(TRIAL)?.contains(argument))
         })?;

@@ -3,7 +3,7 @@
 use crate::world::{BEYOND, INSIDE, OUTSIDE, SOON, World, as_user, write};
 use std::fs;
 use taupe_lab::process::wait_until;
-use taupe_lab::sandbox::scratch;
+use taupe_lab::sandbox::{scratch, scratch_file};
 use taupe_lab::{Error, Result, ensure};
 
 const OWN: &str = "AllowedApps = uid:alice";
@@ -344,16 +344,18 @@ pub(crate) fn passed_socket() -> Result<()> {
     world.succeed("alice", &["down", "u-home"]).map(drop)
 }
 
-/// Runs a script of the package as dpkg does, without the programs that remove users.
+/// Runs a script of the package as dpkg does, without the programs that remove users. The installed program
+/// is the one that is tested.
 fn run_script(world: &World, name: &str, word: &str) -> Result<()> {
     const PACKAGING: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../../packaging/debian");
     let script = format!("{PACKAGING}/taupe-service.{name}");
-    let program = crate::world::taupe()?;
-    let folder = program.trim_end_matches("/taupe");
-    let path = format!("PATH={folder}:/usr/bin:/bin");
+    let text = fs::read_to_string(&script).map_err(Error::io(&*script))?;
+    let text = text.replace("/usr/bin/taupe", &crate::world::taupe()?);
+    let script = scratch_file(name, &text)?;
+    let path = "PATH=/usr/bin:/bin";
     world
         .near
-        .run(&["env", &path, "sh", &script, word])
+        .run(&["env", path, "sh", &script, word])
         .map(drop)
 }
 
