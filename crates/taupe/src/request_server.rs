@@ -18,8 +18,8 @@ pub(crate) struct RequestServer {
 }
 
 impl RequestServer {
-    /// Starts it. `run` gets its standard input, and its output: an attacker in the process must not reach
-    /// the terminal, which takes escape sequences.
+    /// Starts the process. `run` receives its standard input and its output. The output does not go to the
+    /// terminal directly, because an attacker in the process could send escape sequences.
     pub(crate) fn start(
         run: impl FnOnce(&OwnedFd, &OwnedFd) -> io::Result<Child>,
     ) -> io::Result<Self> {
@@ -34,7 +34,7 @@ impl RequestServer {
         self.socket.as_fd()
     }
 
-    /// Waits for its end, after which all of its output is printed.
+    /// Waits until the process has ended and all of its output is printed.
     pub(crate) fn wait(&mut self) -> io::Result<ExitStatus> {
         let ended = self.child.wait()?;
         self.log.finish();
